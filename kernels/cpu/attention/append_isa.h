@@ -5,40 +5,12 @@
 #include <stdint.h>
 
 #include "kernels/cpu/attention/tile_product_isa.h"
+#include "kernels/cpu/math/transpose_isa.h"
 #include "taopd/attention/paged_attention.h"
 #include "taopd/base/always_inline.h"
 
 namespace taopd::cpu::TAOPD_ISA {
 namespace {
-
-// The lane numbers as template arguments, because shuffles take constants.
-template <int kNum, int... kLane>
-struct Shuffles : Shuffles<kNum - 1, kNum - 1, kLane...> {};
-template <int... kLane>
-struct Shuffles<0, kLane...> {
-  // Exchanges lanes of a pair of rows: the lanes of `first` whose number has bit kBit go to
-  // `second`, and the lanes of `second` (numbered from kLanes) whose number lacks it go to `first`.
-  template <int kBit>
-  static TAOPD_ALWAYS_INLINE void Exchange(Ints* first, Ints* second) {
-    const Ints a = *first, b = *second;
-    *first =
-        __builtin_shufflevector(a, b, ((kLane & kBit) == 0 ? kLane : kLanes + kLane - kBit)...);
-    *second =
-        __builtin_shufflevector(a, b, ((kLane & kBit) == 0 ? kLane + kBit : kLanes + kLane)...);
-  }
-};
-
-// Transposes a square matrix of words in log2(kLanes) rounds.
-template <int kBit = 1>
-TAOPD_ALWAYS_INLINE void Transpose(Ints* rows) {
-#pragma GCC unroll 16
-  for (int i = 0; i < kLanes; ++i) {
-    if ((i & kBit) == 0) {
-      Shuffles<kLanes>::template Exchange<kBit>(&rows[i], &rows[i + kBit]);
-    }
-  }
-  if constexpr (2 * kBit < kLanes) Transpose<2 * kBit>(rows);
-}
 
 // Writes rows of words into the columns [first, first + num_rows) of words [num_words][32].
 TAOPD_ALWAYS_INLINE void WriteColumns(const char* rows, int64_t row_bytes, int64_t num_rows,
@@ -46,14 +18,8 @@ TAOPD_ALWAYS_INLINE void WriteColumns(const char* rows, int64_t row_bytes, int64
   int64_t row = 0;
   for (; row + kLanes <= num_rows && num_words % kLanes == 0; row += kLanes) {
     for (int64_t i = 0; i < num_words; i += kLanes) {
-      Ints square[kLanes];
-#pragma GCC unroll 16
-      for (int j = 0; j < kLanes; ++j) Load(&square[j], rows + (row + j) * row_bytes + 4 * i);
-      Transpose(square);
-#pragma GCC unroll 16
-      for (int j = 0; j < kLanes; ++j) {
-        Store(words + (i + j) * kBlockTokens + first + row, &square[j]);
-      }
+      WriteTransposed(rows + row * row_bytes + 4 * i, row_bytes,
+                      words + i * kBlockTokens + first + row, 4 * kBlockTokens);
     }
   }
   for (; row < num_rows; ++row) {

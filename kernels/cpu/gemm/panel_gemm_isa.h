@@ -6,6 +6,7 @@
 #include "kernels/cpu/gemm/panel_gemm.h"
 #include "kernels/cpu/isa/compiled_isa.h"
 #include "kernels/cpu/math/bfloat16.h"
+#include "kernels/cpu/math/transpose_isa.h"
 #include "taopd/base/always_inline.h"
 
 namespace taopd::cpu::TAOPD_ISA {
@@ -167,9 +168,27 @@ void PackElements(const Element* b, ElementOrder order, int64_t stride, int64_t 
   }
 }
 
+// Packs whole panels of a B whose columns are contiguous, in squares.
+// REQUIRES: num_k % kLanes == 0, num_n % kWidth == 0.
+void PackSquares(const float* b, int64_t stride, int64_t num_k, int64_t num_n, float* panels) {
+  for (int64_t n = 0; n < num_n; n += kLanes) {
+    float* const to = panels + n / kWidth * kWidth * num_k + n % kWidth;
+    for (int64_t k = 0; k < num_k; k += kLanes) {
+      WriteTransposed(b + n * stride + k, stride * static_cast<int64_t>(sizeof(float)),
+                      to + k * kWidth, kWidth * static_cast<int64_t>(sizeof(float)));
+    }
+  }
+}
+
 void Pack(const float* b, ElementOrder order, int64_t stride, int64_t num_k, int64_t num_n,
           float* panels) {
-  PackElements(b, order, stride, num_k, num_n, panels);
+  int64_t in_squares = 0;
+  if (order == ElementOrder::kColumns && num_k % kLanes == 0) {
+    in_squares = num_n - num_n % kWidth;
+    PackSquares(b, stride, num_k, in_squares, panels);
+  }
+  PackElements(b + in_squares * stride, order, stride, num_k, num_n - in_squares,
+               panels + in_squares * num_k);
 }
 
 void PackBf16(const Bfloat16Bits* b, ElementOrder order, int64_t stride, int64_t num_k,
