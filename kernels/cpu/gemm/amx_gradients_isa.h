@@ -11,7 +11,7 @@
 int64_t ElementsOfAmxFactor(int64_t num_r) { return RoundUp(num_r, kAmxInputs) * kWidth; }
 
 // Transposes 16 rows of 16 words; the rows of `from` are kStepBytes apart.
-TAOPD_INLINE void TransposeAmxTile(const char* from, char* to) {
+TAOPD_ALWAYS_INLINE void TransposeAmxTile(const char* from, char* to) {
   Words in[16], half[16];
 #pragma GCC unroll 16
   for (int i = 0; i < 16; ++i) __builtin_memcpy(&in[i], from + i * kStepBytes, sizeof(Words));

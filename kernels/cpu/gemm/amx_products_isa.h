@@ -127,7 +127,7 @@ class AmxWeights {
   }
 
   // Returns the next weights, valid until the next call but one. Steps after the last are zeros.
-  TAOPD_INLINE const char* Next() {
+  TAOPD_ALWAYS_INLINE const char* Next() {
     const char* const next = prepared_;
     Prepare();
     return next;
@@ -136,7 +136,7 @@ class AmxWeights {
  private:
   static constexpr uint8_t kNoHighBytes[kHighBytes] = {};  // an expander reads them
 
-  TAOPD_INLINE void Prepare() {
+  TAOPD_ALWAYS_INLINE void Prepare() {
     if (steps_left_ <= 0) return;
     const int64_t steps = steps_left_ < kAmxSteps ? steps_left_ : kAmxSteps;
     steps_left_ -= steps;

@@ -33,7 +33,7 @@ class AmxRegisters {
 
   // Gives registers 0, 1 and 4 `first` rows, registers 2, 3 and 5 `second` rows, and the weights in
   // registers 6 and 7 all of theirs. Clears the registers if it changes their shape.
-  TAOPD_INLINE void Use(int64_t first, int64_t second) {
+  TAOPD_ALWAYS_INLINE void Use(int64_t first, int64_t second) {
     if (first == first_ && second == second_) return;
     first_ = first;
     second_ = second;
@@ -58,7 +58,7 @@ class AmxRegisters {
 
 // Keeps the compiler from moving earlier stores behind later loads of tiles: GCC's intrinsics do
 // not say that they read memory.
-TAOPD_INLINE void CompleteStores() { asm volatile("" : : : "memory"); }
+TAOPD_ALWAYS_INLINE void CompleteStores() { asm volatile("" : : : "memory"); }
 
 // Inputs of a block of rows and a panel: `count` times kAmxInputs of them.
 struct AmxInputs {
@@ -74,7 +74,7 @@ struct AmxPrefetch {
   const char* ahead = nullptr;
   int64_t lines = 0;
 
-  TAOPD_INLINE void Step() {
+  TAOPD_ALWAYS_INLINE void Step() {
     for (int64_t i = 0; i < lines; ++i, ahead += kLineBytes) {
       __builtin_prefetch(ahead, /*rw=*/0, /*locality=*/2);
     }
@@ -82,7 +82,7 @@ struct AmxPrefetch {
 };
 
 // Adds the products of 17 to 32 rows and 32 outputs to registers 0 to 3.
-TAOPD_INLINE void AddTallTiles(AmxInputs in, AmxPrefetch* prefetch) {
+TAOPD_ALWAYS_INLINE void AddTallTiles(AmxInputs in, AmxPrefetch* prefetch) {
   CompleteStores();
   const int64_t lower = kAmxRows * in.x_row_bytes;
   for (int64_t i = 0; i < in.count; ++i) {
@@ -101,7 +101,7 @@ TAOPD_INLINE void AddTallTiles(AmxInputs in, AmxPrefetch* prefetch) {
 }
 
 // Adds the products of up to 16 rows and 64 outputs to registers 0 to 3.
-TAOPD_INLINE void AddWideTiles(AmxInputs in, AmxPrefetch* prefetch) {
+TAOPD_ALWAYS_INLINE void AddWideTiles(AmxInputs in, AmxPrefetch* prefetch) {
   CompleteStores();
   for (int64_t i = 0; i < in.count; ++i) {
     prefetch->Step();
@@ -119,7 +119,7 @@ TAOPD_INLINE void AddWideTiles(AmxInputs in, AmxPrefetch* prefetch) {
   }
 }
 
-TAOPD_INLINE void ZeroSums() {
+TAOPD_ALWAYS_INLINE void ZeroSums() {
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
@@ -143,7 +143,8 @@ struct AmxBlock {
 };
 
 // Computes 17 to 32 rows and the first `columns` outputs, which are a multiple of 32.
-TAOPD_INLINE void MultiplyTall(const AmxBlock& block, int64_t columns, AmxPrefetch* prefetch) {
+TAOPD_ALWAYS_INLINE void MultiplyTall(const AmxBlock& block, int64_t columns,
+                                      AmxPrefetch* prefetch) {
   const int64_t stride = block.c_stride * static_cast<int64_t>(sizeof(float));
   const int64_t lower = kAmxRows * block.c_stride;
   for (int64_t n = 0; n < columns; n += 2 * kAmxOutputs) {
@@ -163,7 +164,7 @@ TAOPD_INLINE void MultiplyTall(const AmxBlock& block, int64_t columns, AmxPrefet
 }
 
 // Computes up to 16 rows and all outputs.
-TAOPD_INLINE void MultiplyWide(const AmxBlock& block, AmxPrefetch* prefetch) {
+TAOPD_ALWAYS_INLINE void MultiplyWide(const AmxBlock& block, AmxPrefetch* prefetch) {
   const int64_t stride = block.c_stride * static_cast<int64_t>(sizeof(float));
   if (block.from_c) {
     CompleteStores();
@@ -183,7 +184,7 @@ class AmxColumns {
       : c_(c), c_stride_(c_stride), rows_(rows), columns_(columns), from_c_(from_c) {}
 
   // Sets registers 0 to 3 to the sums' starts.
-  TAOPD_INLINE void Start() {
+  TAOPD_ALWAYS_INLINE void Start() {
     if (!from_c_) return ZeroSums();
     if (columns_ < kWidth) {
       for (int64_t m = 0; m < rows_; ++m) {
@@ -197,7 +198,7 @@ class AmxColumns {
     TAOPD_FOR_SUMS(_tile_loadd, place(), kAmxOutputs, 2 * kAmxOutputs, 3 * kAmxOutputs);
   }
 
-  TAOPD_INLINE void Finish() {
+  TAOPD_ALWAYS_INLINE void Finish() {
     const int64_t stride = place_stride() * static_cast<int64_t>(sizeof(float));
     TAOPD_FOR_SUMS(_tile_stored, place(), kAmxOutputs, 2 * kAmxOutputs, 3 * kAmxOutputs);
     if (columns_ >= kWidth) return;

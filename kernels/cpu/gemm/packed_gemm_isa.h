@@ -7,7 +7,6 @@
 #endif
 
 #include "kernels/cpu/gemm/packed_gemm.h"
-#include "kernels/cpu/gemm/pair_instructions_isa.h"
 #include "kernels/cpu/isa/compiled_isa.h"
 #include "kernels/cpu/math/bfloat16.h"
 #include "taopd/base/always_inline.h"
@@ -16,16 +15,14 @@
 namespace taopd::cpu::TAOPD_ISA {
 namespace {
 
-#define TAOPD_INLINE inline __attribute__((always_inline))
-
 #include "kernels/cpu/gemm/packed_tile_isa.h"
 
 // Multiplies the rows of x by one block of a panel, in tiles of about equal size, because a tile of
 // a single row takes almost as long as a full one. Each tile prefetches its part of the next block,
 // whose steps have ahead_bytes each: one of its steps every `period` steps.
 template <typename X, typename MultiplyTile>
-TAOPD_INLINE void ForEachTile(TileSums<X>* tile, const X* x, int64_t num_m, int64_t ahead_bytes,
-                              float* c, const MultiplyTile& multiply) {
+TAOPD_ALWAYS_INLINE void ForEachTile(TileSums<X>* tile, const X* x, int64_t num_m,
+                                     int64_t ahead_bytes, float* c, const MultiplyTile& multiply) {
   int64_t tiles = NumTiles(num_m);
   tile->period = tiles;
   const int64_t share_bytes = CeilDiv(tile->steps, tiles) * ahead_bytes;
@@ -42,9 +39,10 @@ TAOPD_INLINE void ForEachTile(TileSums<X>* tile, const X* x, int64_t num_m, int6
 // Goes through the steps of one panel, at most block_steps at a time: sets `tile` to the block and
 // calls multiply_block(x, steps), where `steps` counts a single last number as a step.
 template <typename Products, typename MultiplyBlock>
-TAOPD_INLINE void ForEachBlock(TileSums<typename Products::X>* tile, const typename Products::X* x,
-                               int64_t num_k, int64_t block_steps, bool accumulate,
-                               const MultiplyBlock& multiply_block) {
+TAOPD_ALWAYS_INLINE void ForEachBlock(TileSums<typename Products::X>* tile,
+                                      const typename Products::X* x, int64_t num_k,
+                                      int64_t block_steps, bool accumulate,
+                                      const MultiplyBlock& multiply_block) {
   const int64_t all_steps = num_k / Products::kInputs;
   const int64_t odd = num_k % Products::kInputs;
   int64_t step = 0;
@@ -259,7 +257,7 @@ void AddTransposedOfPairs(const Bfloat16Bits* a, const Bfloat16Bits* b, int64_t 
 
 // Copies one row of a panel. GCC makes a call of a loop that copies, which takes longer than the
 // copy of so few bytes.
-TAOPD_INLINE void CopyWhole(const float* from, float* to) {
+TAOPD_ALWAYS_INLINE void CopyWhole(const float* from, float* to) {
   Floats row[kWidth / kLanes];
 #pragma GCC unroll 16
   for (int j = 0; j < kWidth / kLanes; ++j) {
@@ -301,8 +299,6 @@ void AddAndRound(const float* from, const float* bias, int64_t num, Bfloat16Bits
 #if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
 int64_t ElementsOfPairPanel(int64_t num_r) { return RoundUp(num_r, 2) * kWidth; }
 #endif
-
-#undef TAOPD_INLINE
 
 constexpr PackedGemm TableOfSet() {
   PackedGemm table{};

@@ -46,8 +46,8 @@ struct FloatProducts {
   static constexpr int kInputs = 1;  // k per step
 
   template <int kRows, int kVectors, bool kSingle>
-  static TAOPD_INLINE void Add(const X* x, int64_t x_stride, const char* weights,
-                               Floats (&sums)[kRows][kVectors]) {
+  static TAOPD_ALWAYS_INLINE void Add(const X* x, int64_t x_stride, const char* weights,
+                                      Floats (&sums)[kRows][kVectors]) {
     Floats w[kVectors];
 #pragma GCC unroll 16
     for (int j = 0; j < kVectors; ++j) {
@@ -64,14 +64,23 @@ struct FloatProducts {
 
 #ifdef __AVX512BF16__
 
+// Returns sums[i] + x[0] w[i][0] + x[1] w[i][1] for 16 outputs i.
+TAOPD_ALWAYS_INLINE Floats MultiplyPairs(Floats sums, uint32_t x, Words w) {
+  const __m512i x_bits = _mm512_set1_epi32(static_cast<int>(x));
+  const __m512i w_bits = reinterpret_cast<__m512i>(w);
+  return reinterpret_cast<Floats>(_mm512_dpbf16_ps(reinterpret_cast<__m512>(sums),
+                                                   reinterpret_cast<__m512bh>(x_bits),
+                                                   reinterpret_cast<__m512bh>(w_bits)));
+}
+
 struct PairProducts {
   using X = Bfloat16Bits;
   using Panels = PairPanels;
   static constexpr int kInputs = 2;
 
   template <int kRows, int kVectors, bool kSingle>
-  static TAOPD_INLINE void Add(const X* x, int64_t x_stride, const char* weights,
-                               Floats (&sums)[kRows][kVectors]) {
+  static TAOPD_ALWAYS_INLINE void Add(const X* x, int64_t x_stride, const char* weights,
+                                      Floats (&sums)[kRows][kVectors]) {
     Words w[kVectors];
 #pragma GCC unroll 16
     for (int j = 0; j < kVectors; ++j) {
@@ -81,8 +90,8 @@ struct PairProducts {
   }
 
   template <int kRows, int kVectors, bool kSingle>
-  static TAOPD_INLINE void AddWords(const X* x, int64_t x_stride, const Words (&w)[kVectors],
-                                    Floats (&sums)[kRows][kVectors]) {
+  static TAOPD_ALWAYS_INLINE void AddWords(const X* x, int64_t x_stride, const Words (&w)[kVectors],
+                                           Floats (&sums)[kRows][kVectors]) {
 #pragma GCC unroll 16
     for (int m = 0; m < kRows; ++m) {
       uint32_t pair = 0;  // little-endian: the first number is the lower half
@@ -101,8 +110,8 @@ struct PairProducts {
   static constexpr int kInputs = 2;
 
   template <int kRows, int kVectors, bool kSingle>
-  static TAOPD_INLINE void Add(const X* x, int64_t x_stride, const char* weights,
-                               Floats (&sums)[kRows][kVectors]) {
+  static TAOPD_ALWAYS_INLINE void Add(const X* x, int64_t x_stride, const char* weights,
+                                      Floats (&sums)[kRows][kVectors]) {
 #pragma GCC unroll 2
     for (int half = 0; half < (kSingle ? 1 : 2); ++half) {
       Floats w[kVectors];
@@ -151,7 +160,7 @@ struct TileSums {
 
 // Returns the numbers from which a tile's sums start.
 template <typename X, int kRows, int kVectors>
-TAOPD_INLINE void StartSums(const TileSums<X>& tile, Floats (&sums)[kRows][kVectors]) {
+TAOPD_ALWAYS_INLINE void StartSums(const TileSums<X>& tile, Floats (&sums)[kRows][kVectors]) {
 #pragma GCC unroll 16
   for (int m = 0; m < kRows; ++m) {
 #pragma GCC unroll 16
@@ -165,7 +174,7 @@ TAOPD_INLINE void StartSums(const TileSums<X>& tile, Floats (&sums)[kRows][kVect
 }
 
 template <typename X, int kRows, int kVectors>
-TAOPD_INLINE void StoreSums(const TileSums<X>& tile, Floats (&sums)[kRows][kVectors]) {
+TAOPD_ALWAYS_INLINE void StoreSums(const TileSums<X>& tile, Floats (&sums)[kRows][kVectors]) {
 #pragma GCC unroll 16
   for (int m = 0; m < kRows; ++m) {
 #pragma GCC unroll 16
@@ -188,7 +197,7 @@ struct Prefetch {
   int64_t period;
   int64_t until = 1;
 
-  TAOPD_INLINE void Step() {
+  TAOPD_ALWAYS_INLINE void Step() {
     if (--until != 0) return;
     until = period;
 #pragma GCC unroll 4
@@ -201,7 +210,7 @@ struct Prefetch {
 
 // Computes kRows rows and kVectors vectors of one panel's outputs.
 template <typename Products, int kRows, int kVectors, bool kPrefetch>
-TAOPD_INLINE void Tile(const TileSums<typename Products::X>& tile) {
+TAOPD_ALWAYS_INLINE void Tile(const TileSums<typename Products::X>& tile) {
   const typename Products::X* x = tile.x;
   const int64_t x_stride = tile.x_stride, x_step = tile.x_step;
   const char* weights = tile.weights;
@@ -227,7 +236,7 @@ TAOPD_INLINE void Tile(const TileSums<typename Products::X>& tile) {
 // would wait for memory, and nothing would be fetched while the others compute. Therefore each
 // strip of each tile prefetches its part of the next block, line by line, if kPrefetch is set.
 template <typename Products, int kRows, int kVectors, bool kPrefetch>
-TAOPD_INLINE void Strips(TileSums<typename Products::X>* strip, int64_t* columns) {
+TAOPD_ALWAYS_INLINE void Strips(TileSums<typename Products::X>* strip, int64_t* columns) {
   constexpr int64_t kStripBytes = kVectors * sizeof(Words);
   for (; *columns >= kVectors * kLanes; *columns -= kVectors * kLanes) {
     Tile<Products, kRows, kVectors, kPrefetch>(*strip);
@@ -264,8 +273,8 @@ RowsFunction<typename Products::X> RowsOf(int64_t rows,
 // Calls multiply(tile) with a tile in which outputs of the last panel that do not exist may be
 // written.
 template <typename X, typename MultiplyTile>
-TAOPD_INLINE void WithWholePanel(const TileSums<X>& tile, int64_t rows, int64_t columns,
-                                 const MultiplyTile& multiply) {
+TAOPD_ALWAYS_INLINE void WithWholePanel(const TileSums<X>& tile, int64_t rows, int64_t columns,
+                                        const MultiplyTile& multiply) {
   float whole[kTileRows * kWidth] = {};
   for (int64_t m = 0; tile.mode != Sums::kFirst && m < rows; ++m) {
     for (int64_t n = 0; n < columns; ++n) whole[m * kWidth + n] = tile.c[m * tile.c_stride + n];

@@ -28,10 +28,10 @@ constexpr int kLineVectors = kLanes < 16 ? 16 / kLanes : 1;
 
 typedef float Floats __attribute__((vector_size(kLanes * sizeof(float))));
 
-inline __attribute__((always_inline)) void Load(Floats* lanes, const float* from) {
+TAOPD_ALWAYS_INLINE void Load(Floats* lanes, const float* from) {
   __builtin_memcpy(lanes, from, sizeof(Floats));
 }
-inline __attribute__((always_inline)) void Store(float* to, const Floats* lanes) {
+TAOPD_ALWAYS_INLINE void Store(float* to, const Floats* lanes) {
   __builtin_memcpy(to, lanes, sizeof(Floats));
 }
 
@@ -94,10 +94,9 @@ TileFunction TileOf(int64_t rows) {
 
 // Computes one tile of C. At the right edge, the last panel may be narrower than a tile.
 template <ElementOrder kOrder>
-inline __attribute__((always_inline)) void MultiplyTile(const float* a, int64_t a_stride,
-                                                        const float* panel, int64_t rows,
-                                                        int64_t columns, int64_t num_k, float* c,
-                                                        int64_t c_stride, bool accumulate) {
+TAOPD_ALWAYS_INLINE void MultiplyTile(const float* a, int64_t a_stride, const float* panel,
+                                      int64_t rows, int64_t columns, int64_t num_k, float* c,
+                                      int64_t c_stride, bool accumulate) {
   const TileFunction tile = TileOf<kOrder, kTileRows>(rows);
   if (columns >= kWidth) {
     tile(a, a_stride, panel, num_k, c, c_stride, accumulate);

@@ -33,8 +33,7 @@ void CopyWords(const char* rows, int64_t row_bytes, int64_t num_rows, int64_t nu
 // Transposes 16 words of 16 rows. In each of four rounds, rows i and i + 8 give rows 2 i and
 // 2 i + 1 of the result, which take their words in turn: the bits of a word's row and column move
 // round by one.
-inline __attribute__((always_inline)) void TransposeLine(const char* rows, int64_t row_bytes,
-                                                         char* words) {
+TAOPD_ALWAYS_INLINE void TransposeLine(const char* rows, int64_t row_bytes, char* words) {
   const __m512i first = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
   const __m512i second =
       _mm512_set_epi32(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8);
@@ -73,9 +72,9 @@ void TransposeWords(const char* rows, int64_t row_bytes, int64_t num_rows, int64
 
 // Codes half a step: returns the codes, each in a byte, and writes the low bytes. Packing words
 // into bytes alternates between its arguments within 16 bytes, which is the order of coded_panel.h.
-inline __attribute__((always_inline)) __m512i EncodeHalf(const Bfloat16Bits* numbers,
-                                                         const __m512i (&high_bytes)[kHighBytes],
-                                                         uint8_t* low_bytes, __mmask64* found) {
+TAOPD_ALWAYS_INLINE __m512i EncodeHalf(const Bfloat16Bits* numbers,
+                                       const __m512i (&high_bytes)[kHighBytes], uint8_t* low_bytes,
+                                       __mmask64* found) {
   const __m512i low = _mm512_set1_epi16(0xff);
   const __m512i first = _mm512_loadu_si512(numbers), second = _mm512_loadu_si512(numbers + 32);
   _mm512_storeu_si512(
