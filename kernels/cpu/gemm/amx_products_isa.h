@@ -6,8 +6,8 @@
 
 #ifdef __AMX_BF16__
 
-// The steps of a panel that all rows of a call are multiplied by before the next. Few rows wait for
-// the weights, so those of a coded panel are multiplied soon after they are expanded.
+// All rows of a call are multiplied by this many steps of a panel before the next steps. Few rows
+// wait for the weights, so those of a coded panel are multiplied soon after they are expanded.
 constexpr int64_t kAmxBlockSteps = 256, kAmxFewRowsBlockSteps = kAmxSteps;
 // With at least this many rows, a copy of the weights in the second-level cache pays.
 constexpr int64_t kAmxRowsOfCopy = 8 * kAmxRowBlock;
@@ -115,8 +115,10 @@ void MultiplyAmxPanels(const Bfloat16Bits* x, int64_t x_stride, const Bfloat16Bi
   }
 }
 
-// The weights of one panel, an instruction's inputs after the other. Weights that are expanded or
-// copied are made one instruction ahead: loads of tiles wait for stores that have just been made.
+constexpr uint8_t kNoHighBytes[kHighBytes] = {};  // an expander without codes reads them
+
+// The weights of one panel, instruction by instruction. Weights that are expanded or copied are
+// made one instruction ahead, because loads of tiles wait for stores that have just been made.
 class AmxWeights {
  public:
   AmxWeights(const char* plain, const CodedPanel* coded, int64_t all_steps)
@@ -134,8 +136,6 @@ class AmxWeights {
   }
 
  private:
-  static constexpr uint8_t kNoHighBytes[kHighBytes] = {};  // an expander reads them
-
   TAOPD_ALWAYS_INLINE void Prepare() {
     if (steps_left_ <= 0) return;
     const int64_t steps = steps_left_ < kAmxSteps ? steps_left_ : kAmxSteps;
@@ -215,7 +215,6 @@ void MultiplyAmx(const Bfloat16Bits* x, int64_t x_stride, PairPanels panels, int
   const int64_t all_steps = CeilDiv(num_k, 2);
   const auto* plain = reinterpret_cast<const char*>(panels.plain);
   const CodedPanel* coded = panels.coded;
-  constexpr uint8_t kNoHighBytes[kHighBytes] = {};  // an expander reads them
   AmxRegisters registers;
   alignas(kLineBytes) char copied[kAmxBlockSteps * kStepBytes];
   for (int64_t n = 0; n < num_n; n += kWidth) {
