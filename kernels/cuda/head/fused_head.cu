@@ -22,11 +22,11 @@ namespace {
 
 // The work of one chunk on the stream. Its functions return the first problem.
 template <typename Element>
-class Chunk {
+class HeadChunk {
  public:
-  Chunk(const FusedHeadProblem& problem, const FusedHeadResult& result,
-        const DeviceContext& context, const Mode& mode, const Buffers& buffers)
-      : p_(problem), r_(result), context_(context), mode_(mode), b_(buffers) {}
+  HeadChunk(const FusedHeadProblem& problem, const FusedHeadResult& result,
+            const DeviceContext& context, const HeadMode& mode, const HeadBuffers& buffers)
+      : problem_(problem), result_(result), context_(context), mode_(mode), buffers_(buffers) {}
 
   std::string Run(int64_t begin, int64_t num_rows, int64_t logits_rows) {
     std::string problem;
@@ -39,34 +39,36 @@ class Chunk {
 
  private:
   const Element* Hidden(int64_t row) const {
-    return static_cast<const Element*>(p_.hidden_NH) + row * p_.hidden_stride;
+    return static_cast<const Element*>(problem_.hidden_NH) + row * problem_.hidden_stride;
   }
-  Operand LmHead(bool transposed) const { return {p_.lm_head_VH, p_.lm_head_stride, transposed}; }
+  Operand LmHead(bool transposed) const {
+    return {problem_.lm_head_VH, problem_.lm_head_stride, transposed};
+  }
   // Computes the logits, loss and metrics of rows [begin, begin + num); their E and entries are the
   // chunk's rows from `place` on.
   std::string Forward(int64_t begin, int64_t place, int64_t num) {
-    const int64_t stride = LogitsStride(p_.vocab_size);
-    std::string problem = Matmul(p_.dtype, num, p_.vocab_size, p_.hidden_size,
-                                 {Hidden(begin), p_.hidden_stride, false}, LmHead(true), 0,
-                                 b_.logits, stride, b_.matmul_scratch, context_);
+    const int64_t stride = LogitsStride(problem_.vocab_size);
+    std::string problem = Matmul(problem_.dtype, num, problem_.vocab_size, problem_.hidden_size,
+                                 {Hidden(begin), problem_.hidden_stride, false}, LmHead(true), 0,
+                                 buffers_.logits, stride, buffers_.matmul_scratch, context_);
     if (!problem.empty()) return problem;
-    Element* e = mode_.dense ? static_cast<Element*>(b_.e) + place * stride : nullptr;
+    Element* e = mode_.dense ? static_cast<Element*>(buffers_.e) + place * stride : nullptr;
     SweepArguments sweep;
-    sweep.logits = b_.logits;
+    sweep.logits = buffers_.logits;
     sweep.stride = stride;
-    sweep.vocab_size = p_.vocab_size;
-    sweep.scale = static_cast<float>(1 / p_.temperature);
-    sweep.targets = RowsFrom(p_.targets, begin);
-    sweep.needs = NeedsOf(p_.objective);
+    sweep.vocab_size = problem_.vocab_size;
+    sweep.scale = static_cast<float>(1 / problem_.temperature);
+    sweep.targets = RowsFrom(problem_.targets, begin);
+    sweep.needs = NeedsOf(problem_.objective);
     sweep.e = e;
-    sweep.taken = b_.taken;
-    sweep.sampled_logits = b_.sampled_logits;
-    sweep.sizes = b_.sizes;
-    sweep.sums = b_.sums;
-    sweep.in_top_k = b_.in_top_k;
-    sweep.errors = r_.errors;
+    sweep.taken = buffers_.taken;
+    sweep.sampled_logits = buffers_.sampled_logits;
+    sweep.sizes = buffers_.sizes;
+    sweep.sums = buffers_.sums;
+    sweep.in_top_k = buffers_.in_top_k;
+    sweep.errors = result_.errors;
     const auto kernel =
-        p_.top_k_metrics
+        problem_.top_k_metrics
             ? (mode_.dense ? StudentSweep<Element, true, true> : StudentSweep<Element, false, true>)
             : (mode_.dense ? StudentSweep<Element, true, false>
                            : StudentSweep<Element, false, false>);
@@ -74,91 +76,95 @@ class Chunk {
     if (!problem.empty()) return problem;
 
     ObjectiveArguments objective;
-    objective.objective = p_.objective;
+    objective.objective = problem_.objective;
     objective.num_rows = num;
-    objective.vocab_size = p_.vocab_size;
+    objective.vocab_size = problem_.vocab_size;
     objective.scale = sweep.scale;
     objective.targets = sweep.targets;
-    objective.taken = b_.taken;
-    objective.sampled_logits = b_.sampled_logits;
-    objective.sizes = b_.sizes;
-    objective.sums = b_.sums;
-    objective.in_top_k = b_.in_top_k;
-    objective.work = b_.objective_work;
-    objective.loss = r_.loss_N + begin;
-    objective.metrics = r_.metrics_NM + begin * kNumHeadMetrics;
+    objective.taken = buffers_.taken;
+    objective.sampled_logits = buffers_.sampled_logits;
+    objective.sizes = buffers_.sizes;
+    objective.sums = buffers_.sums;
+    objective.in_top_k = buffers_.in_top_k;
+    objective.work = buffers_.objective_work;
+    objective.loss = result_.loss_N + begin;
+    objective.metrics = result_.metrics_NM + begin * kNumHeadMetrics;
     objective.dense = mode_.dense;
     if (mode_.gradient) {
-      objective.row_scale = b_.row_scale + place;
-      objective.entry_ids = b_.entry_ids + place * (p_.targets.k + 1);
-      objective.entry_values = b_.entry_values + place * (p_.targets.k + 1);
+      objective.row_scale = buffers_.row_scale + place;
+      objective.entry_ids = buffers_.entry_ids + place * (problem_.targets.k + 1);
+      objective.entry_values = buffers_.entry_values + place * (problem_.targets.k + 1);
     }
     problem = Launch("student objective", StudentObjective, CeilDiv(num, kObjectiveThreads),
                      kObjectiveThreads, context_.stream, objective);
     if (!problem.empty() || !mode_.dense) return problem;
-    const int64_t num_entries = num * (p_.targets.k + 1);
+    const int64_t num_entries = num * (problem_.targets.k + 1);
     return Launch("entries of E", WriteEntries<Element>, CeilDiv(num_entries, 256), 256,
                   context_.stream, objective.entry_ids, objective.entry_values, num_entries,
-                  p_.targets.k + 1, p_.vocab_size, e, stride);
+                  problem_.targets.k + 1, problem_.vocab_size, e, stride);
   }
 
   std::string DenseGradient(int64_t begin, int64_t num_rows) {
-    const int64_t stride = LogitsStride(p_.vocab_size);
-    const int64_t hidden_size = p_.hidden_size;
+    const int64_t stride = LogitsStride(problem_.vocab_size);
+    const int64_t hidden_size = problem_.hidden_size;
     std::string problem;
-    if (r_.d_hidden_NH != nullptr) {
-      problem = Matmul(p_.dtype, num_rows, hidden_size, p_.vocab_size, {b_.e, stride, false},
-                       LmHead(false), 0, b_.d_hidden, hidden_size, b_.matmul_scratch, context_);
+    if (result_.d_hidden_NH != nullptr) {
+      problem = Matmul(problem_.dtype, num_rows, hidden_size, problem_.vocab_size,
+                       {buffers_.e, stride, false}, LmHead(false), 0, buffers_.d_hidden,
+                       hidden_size, buffers_.matmul_scratch, context_);
       if (!problem.empty()) return problem;
-      problem =
-          Launch("scale d hidden", ScaleRows<float, Element>, num_rows, 256, context_.stream,
-                 b_.d_hidden, hidden_size, b_.row_scale, hidden_size, DHidden(begin), hidden_size);
+      problem = Launch("scale d hidden", ScaleRows<float, Element>, num_rows, 256, context_.stream,
+                       buffers_.d_hidden, hidden_size, buffers_.row_scale, hidden_size,
+                       DHidden(begin), hidden_size);
       if (!problem.empty()) return problem;
     }
-    if (r_.d_lm_head_VH == nullptr) return "";
-    Element* scaled = static_cast<Element*>(b_.scaled_hidden);
-    problem =
-        Launch("scale hidden", ScaleRows<Element, Element>, num_rows, 256, context_.stream,
-               Hidden(begin), p_.hidden_stride, b_.row_scale, hidden_size, scaled, hidden_size);
+    if (result_.d_lm_head_VH == nullptr) return "";
+    Element* scaled = static_cast<Element*>(buffers_.scaled_hidden);
+    problem = Launch("scale hidden", ScaleRows<Element, Element>, num_rows, 256, context_.stream,
+                     Hidden(begin), problem_.hidden_stride, buffers_.row_scale, hidden_size, scaled,
+                     hidden_size);
     if (!problem.empty()) return problem;
-    return Matmul(p_.dtype, p_.vocab_size, hidden_size, num_rows, {b_.e, stride, true},
-                  {scaled, hidden_size, false}, 1, r_.d_lm_head_VH, hidden_size, b_.matmul_scratch,
-                  context_);
+    return Matmul(problem_.dtype, problem_.vocab_size, hidden_size, num_rows,
+                  {buffers_.e, stride, true}, {scaled, hidden_size, false}, 1, result_.d_lm_head_VH,
+                  hidden_size, buffers_.matmul_scratch, context_);
   }
 
   std::string SparseGradient(int64_t begin, int64_t num_rows) {
-    const int32_t per_row = p_.targets.k + 1;
+    const int32_t per_row = problem_.targets.k + 1;
     const int64_t num_entries = num_rows * per_row;
     std::string problem;
-    if (r_.d_hidden_NH != nullptr) {
+    if (result_.d_hidden_NH != nullptr) {
       problem = Launch("sparse d hidden", SparseDHidden<Element>, num_rows, kSparseThreads,
-                       context_.stream, b_.entry_ids, b_.entry_values, per_row,
-                       static_cast<const Element*>(p_.lm_head_VH), p_.lm_head_stride, p_.vocab_size,
-                       p_.hidden_size, DHidden(begin));
+                       context_.stream, buffers_.entry_ids, buffers_.entry_values, per_row,
+                       static_cast<const Element*>(problem_.lm_head_VH), problem_.lm_head_stride,
+                       problem_.vocab_size, problem_.hidden_size, DHidden(begin));
       if (!problem.empty()) return problem;
     }
-    if (r_.d_lm_head_VH == nullptr) return "";
+    if (result_.d_lm_head_VH == nullptr) return "";
     problem = Launch("sort keys", MakeSortKeys, CeilDiv(num_entries, 256), 256, context_.stream,
-                     b_.entry_ids, num_entries, p_.vocab_size, b_.keys, b_.entries);
+                     buffers_.entry_ids, num_entries, problem_.vocab_size, buffers_.keys,
+                     buffers_.entries);
     if (!problem.empty()) return problem;
-    problem = SortByVocabulary(b_.keys, b_.entries, num_entries, b_.sorted_keys, b_.sorted_entries,
-                               b_.sort_scratch, b_.sort_scratch_bytes, context_.stream);
+    problem = SortByVocabulary(buffers_.keys, buffers_.entries, num_entries, buffers_.sorted_keys,
+                               buffers_.sorted_entries, buffers_.sort_scratch,
+                               buffers_.sort_scratch_bytes, context_.stream);
     if (!problem.empty()) return problem;
     return Launch("sparse d lm_head", SparseDLmHead<Element>, num_entries, kSparseThreads,
-                  context_.stream, b_.sorted_keys, b_.sorted_entries, b_.entry_values, num_entries,
-                  per_row, Hidden(begin), p_.hidden_stride, p_.vocab_size, p_.hidden_size,
-                  r_.d_lm_head_VH);
+                  context_.stream, buffers_.sorted_keys, buffers_.sorted_entries,
+                  buffers_.entry_values, num_entries, per_row, Hidden(begin),
+                  problem_.hidden_stride, problem_.vocab_size, problem_.hidden_size,
+                  result_.d_lm_head_VH);
   }
 
   Element* DHidden(int64_t row) const {
-    return static_cast<Element*>(r_.d_hidden_NH) + row * p_.hidden_size;
+    return static_cast<Element*>(result_.d_hidden_NH) + row * problem_.hidden_size;
   }
 
-  const FusedHeadProblem& p_;
-  const FusedHeadResult& r_;
+  const FusedHeadProblem& problem_;
+  const FusedHeadResult& result_;
   const DeviceContext& context_;
-  const Mode mode_;
-  const Buffers b_;
+  const HeadMode mode_;
+  const HeadBuffers buffers_;
 };
 
 std::string WrongArguments(const FusedHeadProblem& p, const FusedHeadResult& r) {
@@ -206,14 +212,14 @@ std::string FusedHead(const FusedHeadProblem& problem, const FusedHeadResult& re
   if (plan.chunk_rows == 0 || context.workspace == nullptr) {
     return WorkspaceTooSmall(context.workspace_bytes, plan.bytes);
   }
-  Mode mode = ModeOf(problem);
-  const Buffers buffers =
-      LayOut(problem, mode, plan.chunk_rows, plan.logits_rows, context.workspace);
-  if (result.d_hidden_NH == nullptr && result.d_lm_head_VH == nullptr) mode = Mode();
+  HeadMode mode = HeadModeOf(problem);
+  const HeadBuffers buffers =
+      LayOutHead(problem, mode, plan.chunk_rows, plan.logits_rows, context.workspace);
+  if (result.d_hidden_NH == nullptr && result.d_lm_head_VH == nullptr) mode = HeadMode();
   for (int64_t begin = 0; begin < problem.num_rows; begin += plan.chunk_rows) {
     const int64_t num_rows = std::min(plan.chunk_rows, problem.num_rows - begin);
     const auto run = [&](auto element) {
-      return Chunk<decltype(element)>(problem, result, context, mode, buffers)
+      return HeadChunk<decltype(element)>(problem, result, context, mode, buffers)
           .Run(begin, num_rows, plan.logits_rows);
     };
     wrong = problem.dtype == DataType::kBFloat16 ? run(__nv_bfloat16()) : run(float());

@@ -12,18 +12,18 @@
 namespace taopd {
 namespace cuda {
 
-Mode ModeOf(const FusedHeadProblem& problem) {
-  Mode mode;
+HeadMode HeadModeOf(const FusedHeadProblem& problem) {
+  HeadMode mode;
   mode.gradient = true;
   mode.dense = HasDenseGradient(problem.objective);
   mode.in_place = mode.dense && problem.dtype == DataType::kFloat32;
   return mode;
 }
 
-Buffers LayOut(const FusedHeadProblem& problem, const Mode& mode, int64_t chunk_rows,
-               int64_t logits_rows, void* workspace) {
+HeadBuffers LayOutHead(const FusedHeadProblem& problem, const HeadMode& mode, int64_t chunk_rows,
+                       int64_t logits_rows, void* workspace) {
   WorkspaceLayout layout;
-  Buffers b;
+  HeadBuffers b;
   const auto add = [&](auto*& pointer, int64_t num) {
     using T = std::remove_pointer_t<std::remove_reference_t<decltype(pointer)>>;
     pointer = Place<T>(workspace, layout.Add(num * static_cast<int64_t>(sizeof(T))));
@@ -88,7 +88,7 @@ int64_t MostRows(int64_t low, int64_t high, const Fits& fits) {
 // Returns the bytes that a plan reads and writes per element of lm_head. Each run of logits rows
 // reads lm_head; with a dense gradient, each chunk reads it again and reads and writes its float32
 // gradient.
-int64_t Traffic(const FusedHeadProblem& problem, const Mode& mode, int64_t num_runs,
+int64_t Traffic(const FusedHeadProblem& problem, const HeadMode& mode, int64_t num_runs,
                 int64_t num_chunks) {
   const int64_t element = SizeOf(problem.dtype);
   return num_runs * element + (mode.dense ? num_chunks * (element + 8) : 0);
@@ -119,9 +119,9 @@ FusedHeadPlan PlanFusedHead(const FusedHeadProblem& problem, int64_t workspace_b
   // There is one thread per entry, and the index of the sort allows no more entries than this.
   const int64_t most_rows = std::numeric_limits<int32_t>::max() / (int64_t{problem.targets.k} + 1);
   const int64_t num_rows = std::max<int64_t>(problem.num_rows, 1);
-  const Mode mode = ModeOf(problem);
+  const HeadMode mode = HeadModeOf(problem);
   const auto bytes = [&](int64_t chunk_rows, int64_t logits_rows) {
-    return LayOut(problem, mode, chunk_rows, mode.in_place ? chunk_rows : logits_rows, nullptr)
+    return LayOutHead(problem, mode, chunk_rows, mode.in_place ? chunk_rows : logits_rows, nullptr)
         .bytes;
   };
   const int64_t largest_chunk = MostRows(1, std::min(num_rows, most_rows), [&](int64_t rows) {

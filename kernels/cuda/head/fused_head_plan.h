@@ -10,7 +10,7 @@
 namespace taopd::cuda {
 
 // The results that are computed besides loss and metrics.
-struct Mode {
+struct HeadMode {
   bool gradient = false;
   bool dense = false;     // E and two products; otherwise k + 1 entries per row
   bool in_place = false;  // E replaces the logits: they have one dtype
@@ -18,10 +18,10 @@ struct Mode {
 
 // Returns the mode for which a plan is made. It does not depend on which of the two gradients is
 // requested, so that a plan fits every call on the same problem.
-Mode ModeOf(const FusedHeadProblem& problem);
+HeadMode HeadModeOf(const FusedHeadProblem& problem);
 
 // Every pointer into the workspace. A null pointer is not needed in this mode.
-struct Buffers {
+struct HeadBuffers {
   float* logits = nullptr;
   void* e = nullptr;
   void* matmul_scratch = nullptr;
@@ -49,7 +49,7 @@ struct Buffers {
 
 // Places all buffers one after the other from `workspace` on, for chunk_rows rows of E and
 // logits_rows rows of logits. If `workspace` is null, only `bytes` is meaningful.
-Buffers LayOut(const FusedHeadProblem& problem, const Mode& mode, int64_t chunk_rows,
-               int64_t logits_rows, void* workspace);
+HeadBuffers LayOutHead(const FusedHeadProblem& problem, const HeadMode& mode, int64_t chunk_rows,
+                       int64_t logits_rows, void* workspace);
 
 }  // namespace taopd::cuda

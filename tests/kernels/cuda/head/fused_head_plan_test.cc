@@ -100,12 +100,12 @@ TEST(FusedHeadPlan, ReadsLittleMoreThanTheBestOfAllPlans) {
       for (const int64_t megabytes : {64, 128, 256, 512, 1024, 2048}) {
         const FusedHeadProblem problem = Problem(4096, hidden_size, vocab_size);
         const FusedHeadPlan plan = PlanFusedHead(problem, megabytes * kMegabyte);
-        const cuda::Mode mode = cuda::ModeOf(problem);
+        const cuda::HeadMode mode = cuda::HeadModeOf(problem);
         double best = std::numeric_limits<double>::infinity();
         for (int64_t logits_rows = 1; logits_rows <= 1024; ++logits_rows) {
           for (int64_t runs = 1; runs * logits_rows <= problem.num_rows; ++runs) {
             const int64_t chunk_rows = runs * logits_rows;
-            if (cuda::LayOut(problem, mode, chunk_rows, logits_rows, nullptr).bytes >
+            if (cuda::LayOutHead(problem, mode, chunk_rows, logits_rows, nullptr).bytes >
                 megabytes * kMegabyte) {
               break;
             }
