@@ -81,7 +81,7 @@ __device__ inline void TakeSupport(const SweepArguments& args, const int32_t* id
 
 // One tile of a row: the calling thread's vectors of four elements. Vector i starts at column
 // ColumnOf(tile, i).
-struct SweepTileOf {
+struct SweepTile {
   Float4 vector[kSweepVectors];
 };
 
@@ -89,8 +89,8 @@ __device__ inline int64_t ColumnOf(int64_t tile, int i) {
   return tile + (int64_t{i} * kSweepThreads + threadIdx.x) * 4;
 }
 
-__device__ inline SweepTileOf LoadTile(const float* row, int64_t tile, int64_t vocab_size) {
-  SweepTileOf z;
+__device__ inline SweepTile LoadTile(const float* row, int64_t tile, int64_t vocab_size) {
+  SweepTile z;
   for (int i = 0; i < kSweepVectors; ++i) {
     z.vector[i] = LoadFour(row, ColumnOf(tile, i), vocab_size);
   }
@@ -101,7 +101,7 @@ __device__ inline SweepTileOf LoadTile(const float* row, int64_t tile, int64_t v
 // calling thread's sums and, with kWriteE, the part of E that it wrote in the columns before
 // `tile`.
 template <typename Element, bool kWriteE>
-__device__ void MoveReference(const SweepTileOf& z, int64_t tile, float scale, SweepSums* sums,
+__device__ void MoveReference(const SweepTile& z, int64_t tile, float scale, SweepSums* sums,
                               Element* e, float* scratch) {
   float high = sums->reference;
   for (const Float4& four : z.vector) {
@@ -126,7 +126,7 @@ __device__ void MoveReference(const SweepTileOf& z, int64_t tile, float scale, S
 // kWriteE.
 template <typename Element, bool kWriteE, bool kTopK>
 __device__ void AddTile(const SweepArguments& args, const AheadCounts& ahead, int64_t tile,
-                        SweepTileOf* z, SweepSums* sums, Element* e) {
+                        SweepTile* z, SweepSums* sums, Element* e) {
   // While all logits are -inf, the exponentials are 0 with any finite reference.
   const float shift = sums->reference == NegativeInfinity<float>() ? 0.0f : sums->reference;
   for (int i = 0; i < kSweepVectors; ++i) {
@@ -158,9 +158,9 @@ __device__ SweepSums SweepRow(const SweepArguments& args, const AheadCounts& ahe
   const float limit = kMaxOverReference / args.scale;
   SweepSums sums;
   sums.reference = NegativeInfinity<float>();
-  SweepTileOf next = LoadTile(row, 0, args.vocab_size);
+  SweepTile next = LoadTile(row, 0, args.vocab_size);
   for (int64_t tile = 0; tile < args.vocab_size; tile += kSweepTile) {
-    SweepTileOf z = next;
+    SweepTile z = next;
     bool over = false;
     for (const Float4& four : z.vector) {
       for (float logit : four.x) over = over || logit - sums.reference > limit;
