@@ -36,9 +36,10 @@ uint32_t AlignmentOf(const void* pointer) {
 using ProblemKey =
     std::tuple<const void*, int, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, uint64_t>;
 
-// The algorithms that this thread has been given. Asking for one takes as long as a small product.
+// The algorithms that cuBLASLt has chosen for this thread. Asking it takes as long as a small
+// product.
 std::map<ProblemKey, cublasLtMatmulAlgo_t>& KnownAlgorithms() {
-  // Training has a dozen shapes; batches of every size have as many as there are sizes.
+  // Training has a dozen shapes. In inference, each number of rows is a shape.
   constexpr size_t kMostKnown = 4096;
   thread_local std::map<ProblemKey, cublasLtMatmulAlgo_t> known;
   if (known.size() >= kMostKnown) known.clear();
@@ -59,79 +60,98 @@ class FirstError {
   std::string text_;
 };
 
-}  // namespace
+// A product as cuBLASLt takes it. After an error, some of these are null.
+struct ProductDescription {
+  Description operation;
+  Layout a, b, c;
+};
 
 // cuBLASLt is column-major: row-major c = a b is column-major c^T = b^T a^T, where each row-major
 // matrix is read as its transpose. Therefore b comes first and no data moves.
+ProductDescription DescribeProduct(cudaDataType_t type, int64_t m, int64_t n, int64_t k,
+                                   const Operand& a, const Operand& b, int64_t c_stride,
+                                   FirstError* check) {
+  ProductDescription product;
+  cublasLtMatmulDesc_t operation = nullptr;
+  (*check)(cublasLtMatmulDescCreate(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describe");
+  product.operation.reset(operation);
+  const auto set_transposed = [&](cublasLtMatmulDescAttributes_t attribute, bool transposed) {
+    const cublasOperation_t value = transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    if (!check->ok()) return;
+    (*check)(cublasLtMatmulDescSetAttribute(operation, attribute, &value, sizeof(value)),
+             "transpose");
+  };
+  set_transposed(CUBLASLT_MATMUL_DESC_TRANSA, b.transposed);
+  set_transposed(CUBLASLT_MATMUL_DESC_TRANSB, a.transposed);
+  const auto layout = [&](cudaDataType_t element, int64_t rows, int64_t columns, int64_t stride) {
+    cublasLtMatrixLayout_t raw = nullptr;
+    (*check)(cublasLtMatrixLayoutCreate(&raw, element, static_cast<uint64_t>(rows),
+                                        static_cast<uint64_t>(columns), stride),
+             "layout");
+    return Layout(raw);
+  };
+  // The column-major shapes of the memory: a row-major [x, y] is a column-major [y, x].
+  product.b = b.transposed ? layout(type, k, n, b.stride) : layout(type, n, k, b.stride);
+  product.a = a.transposed ? layout(type, m, k, a.stride) : layout(type, k, m, a.stride);
+  product.c = layout(CUDA_R_32F, n, m, c_stride);
+  return product;
+}
+
+// Asks cuBLASLt for an algorithm. The alignments are those of the matrices.
+cublasLtMatmulAlgo_t ChooseAlgorithm(cublasLtHandle_t handle, const ProductDescription& product,
+                                     uint32_t a_alignment, uint32_t b_alignment,
+                                     uint32_t c_alignment, FirstError* check) {
+  cublasLtMatmulPreference_t raw_preference = nullptr;
+  (*check)(cublasLtMatmulPreferenceCreate(&raw_preference), "preference");
+  const Preference preference(raw_preference);
+  const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+    if (!check->ok()) return;
+    (*check)(cublasLtMatmulPreferenceSetAttribute(raw_preference, attribute, &value, sizeof(value)),
+             "preference");
+  };
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kMatmulScratchBytes));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, b_alignment);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, a_alignment);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, c_alignment);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, c_alignment);
+  cublasLtMatmulHeuristicResult_t heuristic = {};
+  if (!check->ok()) return heuristic.algo;
+  int num_found = 0;
+  (*check)(cublasLtMatmulAlgoGetHeuristic(handle, product.operation.get(), product.b.get(),
+                                          product.a.get(), product.c.get(), product.c.get(),
+                                          raw_preference, 1, &heuristic, &num_found),
+           "choose an algorithm");
+  if (num_found == 0) (*check)(CUBLAS_STATUS_NOT_SUPPORTED, "choose an algorithm");
+  return heuristic.algo;
+}
+
+}  // namespace
+
 std::string Matmul(DataType inputs, int64_t m, int64_t n, int64_t k, const Operand& a,
                    const Operand& b, float beta, float* c, int64_t c_stride, void* scratch,
                    const DeviceContext& context) {
   if (m == 0 || n == 0) return "";
   const cudaDataType_t type = inputs == DataType::kBFloat16 ? CUDA_R_16BF : CUDA_R_32F;
   FirstError check;
-  cublasLtMatmulDesc_t raw_description = nullptr;
-  check(cublasLtMatmulDescCreate(&raw_description, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describe");
-  const Description description(raw_description);
-  const auto set_transposed = [&](cublasLtMatmulDescAttributes_t attribute, bool transposed) {
-    const cublasOperation_t operation = transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
-    if (check.ok()) {
-      check(
-          cublasLtMatmulDescSetAttribute(raw_description, attribute, &operation, sizeof(operation)),
-          "transpose");
-    }
-  };
-  set_transposed(CUBLASLT_MATMUL_DESC_TRANSA, b.transposed);
-  set_transposed(CUBLASLT_MATMUL_DESC_TRANSB, a.transposed);
-  const auto layout = [&](cudaDataType_t element, int64_t rows, int64_t columns, int64_t stride) {
-    cublasLtMatrixLayout_t raw = nullptr;
-    check(cublasLtMatrixLayoutCreate(&raw, element, static_cast<uint64_t>(rows),
-                                     static_cast<uint64_t>(columns), stride),
-          "layout");
-    return Layout(raw);
-  };
-  // The column-major shapes of the memory: a row-major [x, y] is a column-major [y, x].
-  const Layout b_layout =
-      b.transposed ? layout(type, k, n, b.stride) : layout(type, n, k, b.stride);
-  const Layout a_layout =
-      a.transposed ? layout(type, m, k, a.stride) : layout(type, k, m, a.stride);
-  const Layout c_layout = layout(CUDA_R_32F, n, m, c_stride);
-
-  const uint64_t bits = uint64_t{AlignmentOf(b.data)} << 40 | uint64_t{AlignmentOf(a.data)} << 20 |
-                        uint64_t{AlignmentOf(c)} << 2 | uint64_t{a.transposed} << 1 |
+  const ProductDescription product = DescribeProduct(type, m, n, k, a, b, c_stride, &check);
+  const uint32_t a_alignment = AlignmentOf(a.data), b_alignment = AlignmentOf(b.data),
+                 c_alignment = AlignmentOf(c);
+  const uint64_t bits = uint64_t{b_alignment} << 40 | uint64_t{a_alignment} << 20 |
+                        uint64_t{c_alignment} << 2 | uint64_t{a.transposed} << 1 |
                         uint64_t{b.transposed};
   const ProblemKey key(context.cublaslt, static_cast<int>(type), m, n, k, a.stride, b.stride,
                        c_stride, bits);
   auto& known = KnownAlgorithms();
   auto algorithm = known.find(key);
   if (check.ok() && algorithm == known.end()) {
-    cublasLtMatmulPreference_t raw_preference = nullptr;
-    check(cublasLtMatmulPreferenceCreate(&raw_preference), "preference");
-    const Preference preference(raw_preference);
-    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
-      if (!check.ok()) return;
-      check(cublasLtMatmulPreferenceSetAttribute(raw_preference, attribute, &value, sizeof(value)),
-            "preference");
-    };
-    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kMatmulScratchBytes));
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, AlignmentOf(b.data));
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, AlignmentOf(a.data));
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, AlignmentOf(c));
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, AlignmentOf(c));
-    cublasLtMatmulHeuristicResult_t heuristic = {};
-    int num_found = 0;
-    if (check.ok()) {
-      check(cublasLtMatmulAlgoGetHeuristic(context.cublaslt, raw_description, b_layout.get(),
-                                           a_layout.get(), c_layout.get(), c_layout.get(),
-                                           raw_preference, 1, &heuristic, &num_found),
-            "choose an algorithm");
-      if (num_found == 0) check(CUBLAS_STATUS_NOT_SUPPORTED, "choose an algorithm");
-    }
-    if (check.ok()) algorithm = known.emplace(key, heuristic.algo).first;
+    const cublasLtMatmulAlgo_t chosen =
+        ChooseAlgorithm(context.cublaslt, product, a_alignment, b_alignment, c_alignment, &check);
+    if (check.ok()) algorithm = known.emplace(key, chosen).first;
   }
   const float one = 1;
   if (check.ok()) {
-    check(cublasLtMatmul(context.cublaslt, raw_description, &one, b.data, b_layout.get(), a.data,
-                         a_layout.get(), &beta, c, c_layout.get(), c, c_layout.get(),
+    check(cublasLtMatmul(context.cublaslt, product.operation.get(), &one, b.data, product.b.get(),
+                         a.data, product.a.get(), &beta, c, product.c.get(), c, product.c.get(),
                          &algorithm->second, scratch, static_cast<size_t>(kMatmulScratchBytes),
                          context.stream),
           "multiply");
