@@ -208,8 +208,8 @@ int64_t NumPartitions(const AttentionArguments& args) {
                                      : args.p.counts.num_partitions;
 }
 
-std::string WrongArguments(const PlainPagedAttention& p, const DeviceContext& context) {
-  if (std::string wrong = WrongPages(p.pages, p.num_heads); !wrong.empty()) return wrong;
+std::string ArgumentError(const PlainPagedAttention& p, const DeviceContext& context) {
+  if (std::string error = PagesError(p.pages, p.num_heads); !error.empty()) return error;
   const PagedTileCounts& counts = p.counts;
   const int64_t group = p.num_heads / p.pages.num_kv_heads;
   const int64_t tile_rows = std::max<int64_t>(TileQueries(p.pages.head_size) / group, 1);
@@ -238,12 +238,12 @@ template <typename Element, int kQueries, int kHeadSize>
 std::string RunAttention(AttentionArguments args, const DeviceContext& context) {
   const PagedTileCounts& counts = args.p.counts;
   const int64_t units = args.UnitsOfTile();
-  std::string wrong = Launch("SplitAttention", SplitAttentionKernel<Element, kQueries, kHeadSize>,
+  std::string error = Launch("SplitAttention", SplitAttentionKernel<Element, kQueries, kHeadSize>,
                              NumPartitions(args) * units, kAttentionThreads, context.stream, args);
-  if (!wrong.empty()) return wrong;
-  wrong = Launch("MergePartitions", MergePartitionsKernel<Element>,
+  if (!error.empty()) return error;
+  error = Launch("MergePartitions", MergePartitionsKernel<Element>,
                  counts.num_split * units * args.max_queries, kMergeThreads, context.stream, args);
-  if (!wrong.empty()) return wrong;
+  if (!error.empty()) return error;
   args.first_tile = counts.num_split;
   return Launch("WholeAttention", WholeAttentionKernel<Element, kQueries, kHeadSize>,
                 (counts.num_tiles - counts.num_split) * units, kAttentionThreads, context.stream,
@@ -260,8 +260,8 @@ int64_t PagedAttentionWorkspaceBytes(const PlainPagedAttention& problem) {
 }
 
 std::string PagedAttentionCuda(const PlainPagedAttention& p, const DeviceContext& context) {
-  using namespace cuda;  // NOLINT: for the names of the shapes
-  if (std::string wrong = WrongArguments(p, context); !wrong.empty()) return wrong;
+  using namespace cuda;  // for the names of the shapes
+  if (std::string error = ArgumentError(p, context); !error.empty()) return error;
   AttentionArguments args = ArgumentsOf(p);
   args.states = static_cast<float*>(context.workspace);
   if (p.pages.head_size <= kWideHeadSize) {

@@ -19,7 +19,7 @@ constexpr int64_t TileQueries(int64_t head_size) {
 }
 
 // Returns the first problem with the pages or the number of query heads, or an empty string.
-inline std::string WrongPages(const PlainPages& pages, int64_t num_heads) {
+inline std::string PagesError(const PlainPages& pages, int64_t num_heads) {
   std::ostringstream problem;
   if (pages.head_size < 2 || pages.head_size > kMaxHeadSize || pages.head_size % 2 != 0) {
     problem << "head_size is " << pages.head_size << ", must be even and in [2, " << kMaxHeadSize

@@ -8,8 +8,8 @@ namespace {
 
 constexpr int kThreads = 64;  // threads for one head of one row
 
-std::string WrongArguments(const RotateAndAppend& p) {
-  if (std::string wrong = WrongPages(p.pages, p.num_heads); !wrong.empty()) return wrong;
+std::string ArgumentError(const RotateAndAppend& p) {
+  if (std::string error = PagesError(p.pages, p.num_heads); !error.empty()) return error;
   std::ostringstream problem;
   if (p.num_rows < 0 || p.max_blocks < 0) {
     problem << "num_rows is " << p.num_rows << " and max_blocks " << p.max_blocks
@@ -68,7 +68,7 @@ __global__ void RotateAndAppendKernel(RotateAndAppend p) {
 }  // namespace cuda
 
 std::string RotateAndAppendCuda(const RotateAndAppend& p, const DeviceContext& context) {
-  if (std::string wrong = cuda::WrongArguments(p); !wrong.empty()) return wrong;
+  if (std::string error = cuda::ArgumentError(p); !error.empty()) return error;
   const auto kernel = p.pages.dtype == DataType::kFloat32
                           ? cuda::RotateAndAppendKernel<float>
                           : cuda::RotateAndAppendKernel<__nv_bfloat16>;

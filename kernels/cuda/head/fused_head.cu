@@ -20,7 +20,7 @@ namespace taopd {
 namespace cuda {
 namespace {
 
-// The work of one chunk on the stream. Its functions return the first problem.
+// The work of one chunk on the stream. Its functions return the first error.
 template <typename Element>
 class HeadChunk {
  public:
@@ -29,11 +29,11 @@ class HeadChunk {
       : problem_(problem), result_(result), context_(context), mode_(mode), buffers_(buffers) {}
 
   std::string Run(int64_t begin, int64_t num_rows, int64_t logits_rows) {
-    std::string problem;
-    for (int64_t row = 0; row < num_rows && problem.empty(); row += logits_rows) {
-      problem = Forward(begin + row, row, std::min(logits_rows, num_rows - row));
+    std::string error;
+    for (int64_t row = 0; row < num_rows && error.empty(); row += logits_rows) {
+      error = Forward(begin + row, row, std::min(logits_rows, num_rows - row));
     }
-    if (!problem.empty() || !mode_.gradient) return problem;
+    if (!error.empty() || !mode_.gradient) return error;
     return mode_.dense ? DenseGradient(begin, num_rows) : SparseGradient(begin, num_rows);
   }
 
@@ -48,10 +48,10 @@ class HeadChunk {
   // chunk's rows from `place` on.
   std::string Forward(int64_t begin, int64_t place, int64_t num) {
     const int64_t stride = LogitsStride(problem_.vocab_size);
-    std::string problem = Matmul(problem_.dtype, num, problem_.vocab_size, problem_.hidden_size,
-                                 {Hidden(begin), problem_.hidden_stride, false}, LmHead(true), 0,
-                                 buffers_.logits, stride, buffers_.matmul_scratch, context_);
-    if (!problem.empty()) return problem;
+    std::string error = Matmul(problem_.dtype, num, problem_.vocab_size, problem_.hidden_size,
+                               {Hidden(begin), problem_.hidden_stride, false}, LmHead(true), 0,
+                               buffers_.logits, stride, buffers_.matmul_scratch, context_);
+    if (!error.empty()) return error;
     Element* e = mode_.dense ? static_cast<Element*>(buffers_.e) + place * stride : nullptr;
     SweepArguments sweep;
     sweep.logits = buffers_.logits;
@@ -72,8 +72,8 @@ class HeadChunk {
             ? (mode_.dense ? StudentSweep<Element, true, true> : StudentSweep<Element, false, true>)
             : (mode_.dense ? StudentSweep<Element, true, false>
                            : StudentSweep<Element, false, false>);
-    problem = Launch("student sweep", kernel, num, kSweepThreads, context_.stream, sweep);
-    if (!problem.empty()) return problem;
+    error = Launch("student sweep", kernel, num, kSweepThreads, context_.stream, sweep);
+    if (!error.empty()) return error;
 
     ObjectiveArguments objective;
     objective.objective = problem_.objective;
@@ -95,9 +95,9 @@ class HeadChunk {
       objective.entry_ids = buffers_.entry_ids + place * (problem_.targets.k + 1);
       objective.entry_values = buffers_.entry_values + place * (problem_.targets.k + 1);
     }
-    problem = Launch("student objective", StudentObjective, CeilDiv(num, kObjectiveThreads),
-                     kObjectiveThreads, context_.stream, objective);
-    if (!problem.empty() || !mode_.dense) return problem;
+    error = Launch("student objective", StudentObjective, CeilDiv(num, kObjectiveThreads),
+                   kObjectiveThreads, context_.stream, objective);
+    if (!error.empty() || !mode_.dense) return error;
     const int64_t num_entries = num * (problem_.targets.k + 1);
     return Launch("entries of E", WriteEntries<Element>, CeilDiv(num_entries, 256), 256,
                   context_.stream, objective.entry_ids, objective.entry_values, num_entries,
@@ -107,23 +107,23 @@ class HeadChunk {
   std::string DenseGradient(int64_t begin, int64_t num_rows) {
     const int64_t stride = LogitsStride(problem_.vocab_size);
     const int64_t hidden_size = problem_.hidden_size;
-    std::string problem;
+    std::string error;
     if (result_.d_hidden_NH != nullptr) {
-      problem = Matmul(problem_.dtype, num_rows, hidden_size, problem_.vocab_size,
-                       {buffers_.e, stride, false}, LmHead(false), 0, buffers_.d_hidden,
-                       hidden_size, buffers_.matmul_scratch, context_);
-      if (!problem.empty()) return problem;
-      problem = Launch("scale d hidden", ScaleRows<float, Element>, num_rows, 256, context_.stream,
-                       buffers_.d_hidden, hidden_size, buffers_.row_scale, hidden_size,
-                       DHidden(begin), hidden_size);
-      if (!problem.empty()) return problem;
+      error = Matmul(problem_.dtype, num_rows, hidden_size, problem_.vocab_size,
+                     {buffers_.e, stride, false}, LmHead(false), 0, buffers_.d_hidden, hidden_size,
+                     buffers_.matmul_scratch, context_);
+      if (!error.empty()) return error;
+      error = Launch("scale d hidden", ScaleRows<float, Element>, num_rows, 256, context_.stream,
+                     buffers_.d_hidden, hidden_size, buffers_.row_scale, hidden_size,
+                     DHidden(begin), hidden_size);
+      if (!error.empty()) return error;
     }
     if (result_.d_lm_head_VH == nullptr) return "";
     Element* scaled = static_cast<Element*>(buffers_.scaled_hidden);
-    problem = Launch("scale hidden", ScaleRows<Element, Element>, num_rows, 256, context_.stream,
-                     Hidden(begin), problem_.hidden_stride, buffers_.row_scale, hidden_size, scaled,
-                     hidden_size);
-    if (!problem.empty()) return problem;
+    error = Launch("scale hidden", ScaleRows<Element, Element>, num_rows, 256, context_.stream,
+                   Hidden(begin), problem_.hidden_stride, buffers_.row_scale, hidden_size, scaled,
+                   hidden_size);
+    if (!error.empty()) return error;
     return Matmul(problem_.dtype, problem_.vocab_size, hidden_size, num_rows,
                   {buffers_.e, stride, true}, {scaled, hidden_size, false}, 1, result_.d_lm_head_VH,
                   hidden_size, buffers_.matmul_scratch, context_);
@@ -132,23 +132,23 @@ class HeadChunk {
   std::string SparseGradient(int64_t begin, int64_t num_rows) {
     const int32_t per_row = problem_.targets.k + 1;
     const int64_t num_entries = num_rows * per_row;
-    std::string problem;
+    std::string error;
     if (result_.d_hidden_NH != nullptr) {
-      problem = Launch("sparse d hidden", SparseDHidden<Element>, num_rows, kSparseThreads,
-                       context_.stream, buffers_.entry_ids, buffers_.entry_values, per_row,
-                       static_cast<const Element*>(problem_.lm_head_VH), problem_.lm_head_stride,
-                       problem_.vocab_size, problem_.hidden_size, DHidden(begin));
-      if (!problem.empty()) return problem;
+      error = Launch("sparse d hidden", SparseDHidden<Element>, num_rows, kSparseThreads,
+                     context_.stream, buffers_.entry_ids, buffers_.entry_values, per_row,
+                     static_cast<const Element*>(problem_.lm_head_VH), problem_.lm_head_stride,
+                     problem_.vocab_size, problem_.hidden_size, DHidden(begin));
+      if (!error.empty()) return error;
     }
     if (result_.d_lm_head_VH == nullptr) return "";
-    problem = Launch("sort keys", MakeSortKeys, CeilDiv(num_entries, 256), 256, context_.stream,
-                     buffers_.entry_ids, num_entries, problem_.vocab_size, buffers_.keys,
-                     buffers_.entries);
-    if (!problem.empty()) return problem;
-    problem = SortByVocabulary(buffers_.keys, buffers_.entries, num_entries, buffers_.sorted_keys,
-                               buffers_.sorted_entries, buffers_.sort_scratch,
-                               buffers_.sort_scratch_bytes, context_.stream);
-    if (!problem.empty()) return problem;
+    error = Launch("sort keys", MakeSortKeys, CeilDiv(num_entries, 256), 256, context_.stream,
+                   buffers_.entry_ids, num_entries, problem_.vocab_size, buffers_.keys,
+                   buffers_.entries);
+    if (!error.empty()) return error;
+    error = SortByVocabulary(buffers_.keys, buffers_.entries, num_entries, buffers_.sorted_keys,
+                             buffers_.sorted_entries, buffers_.sort_scratch,
+                             buffers_.sort_scratch_bytes, context_.stream);
+    if (!error.empty()) return error;
     return Launch("sparse d lm_head", SparseDLmHead<Element>, num_entries, kSparseThreads,
                   context_.stream, buffers_.sorted_keys, buffers_.sorted_entries,
                   buffers_.entry_values, num_entries, per_row, Hidden(begin),
@@ -167,12 +167,12 @@ class HeadChunk {
   const HeadBuffers buffers_;
 };
 
-std::string WrongArguments(const FusedHeadProblem& p, const FusedHeadResult& r) {
+std::string ArgumentError(const FusedHeadProblem& p, const FusedHeadResult& r) {
   std::ostringstream problem;
   const std::string wrong_objective = taopd::ProblemOf(p.objective);
   const uint32_t needs = NeedsOf(p.objective);
   if (!wrong_objective.empty()) return wrong_objective;
-  if (std::string wrong_sizes = WrongSizes(p); !wrong_sizes.empty()) return wrong_sizes;
+  if (std::string error = SizesError(p); !error.empty()) return error;
   if (p.targets.k < 0 || p.targets.k > p.vocab_size) {
     problem << "k is " << p.targets.k << ", must be in [0, " << p.vocab_size << "]";
   } else if (p.num_rows > 0 && (needs & kNeedsSupport) && p.targets.k == 0) {
@@ -205,9 +205,9 @@ std::string WrongArguments(const FusedHeadProblem& p, const FusedHeadResult& r) 
 
 std::string FusedHead(const FusedHeadProblem& problem, const FusedHeadResult& result,
                       const DeviceContext& context) {
-  using namespace cuda;  // NOLINT: for the names of the layout
-  std::string wrong = WrongArguments(problem, result);
-  if (!wrong.empty() || problem.num_rows == 0) return wrong;
+  using namespace cuda;  // for the names of the layout
+  std::string error = ArgumentError(problem, result);
+  if (!error.empty() || problem.num_rows == 0) return error;
   const FusedHeadPlan plan = PlanFusedHead(problem, context.workspace_bytes);
   if (plan.chunk_rows == 0 || context.workspace == nullptr) {
     return WorkspaceTooSmall(context.workspace_bytes, plan.bytes);
@@ -222,8 +222,8 @@ std::string FusedHead(const FusedHeadProblem& problem, const FusedHeadResult& re
       return HeadChunk<decltype(element)>(problem, result, context, mode, buffers)
           .Run(begin, num_rows, plan.logits_rows);
     };
-    wrong = problem.dtype == DataType::kBFloat16 ? run(__nv_bfloat16()) : run(float());
-    if (!wrong.empty()) return wrong;
+    error = problem.dtype == DataType::kBFloat16 ? run(__nv_bfloat16()) : run(float());
+    if (!error.empty()) return error;
   }
   return "";
 }

@@ -15,9 +15,9 @@ namespace taopd {
 namespace cuda {
 namespace {
 
-std::string WrongArguments(const FusedScoringProblem& p, const FusedScoringResult& r) {
+std::string ArgumentError(const FusedScoringProblem& p, const FusedScoringResult& r) {
   std::ostringstream problem;
-  if (std::string wrong_sizes = WrongSizes(p); !wrong_sizes.empty()) return wrong_sizes;
+  if (std::string error = SizesError(p); !error.empty()) return error;
   if (p.top_k < 0 || p.top_k > std::min<int64_t>(p.vocab_size, kMaxScoringTopK)) {
     problem << "top_k is " << p.top_k << ", must be in [0, "
             << std::min<int64_t>(p.vocab_size, kMaxScoringTopK) << "]";
@@ -74,9 +74,9 @@ int64_t ScoringFixedBytes() { return cuda::kMatmulScratchBytes + 3 * 256; }
 
 std::string FusedScoring(const FusedScoringProblem& problem, const FusedScoringResult& result,
                          const DeviceContext& context) {
-  using namespace cuda;  // NOLINT: for the names of the layout
-  std::string wrong = WrongArguments(problem, result);
-  if (!wrong.empty() || problem.num_rows == 0) return wrong;
+  using namespace cuda;  // for the names of the layout
+  std::string error = ArgumentError(problem, result);
+  if (!error.empty() || problem.num_rows == 0) return error;
   const int64_t chunk = std::min(problem.num_rows, (context.workspace_bytes - ScoringFixedBytes()) /
                                                        ScoringBytesPerRow(problem));
   if (chunk < 1 || context.workspace == nullptr) {
@@ -102,16 +102,16 @@ std::string FusedScoring(const FusedScoringProblem& problem, const FusedScoringR
     const int64_t num = std::min(chunk, problem.num_rows - begin);
     const void* hidden = static_cast<const char*>(problem.hidden_NH) +
                          begin * problem.hidden_stride * SizeOf(problem.dtype);
-    wrong = Matmul(problem.dtype, num, problem.vocab_size, problem.hidden_size,
+    error = Matmul(problem.dtype, num, problem.vocab_size, problem.hidden_size,
                    {hidden, problem.hidden_stride, false},
                    {problem.lm_head_VH, problem.lm_head_stride, true}, 0, args.logits, stride,
                    scratch, context);
-    if (!wrong.empty()) return wrong;
+    if (!error.empty()) return error;
     args.sampled_ids = RowsFrom(problem.sampled_ids_N, begin);
     args.candidate_ids = RowsFrom(problem.candidate_ids_NM, begin, problem.num_candidates);
     args.out = ResultsFrom(problem, result, begin);
-    wrong = Launch("scoring rows", ScoringRow, num, kScoringThreads, context.stream, args);
-    if (!wrong.empty()) return wrong;
+    error = Launch("scoring rows", ScoringRow, num, kScoringThreads, context.stream, args);
+    if (!error.empty()) return error;
   }
   return "";
 }

@@ -16,7 +16,7 @@ namespace taopd::cuda {
 inline int64_t LogitsStride(int64_t vocab_size) { return RoundUp(vocab_size, 64); }
 
 // Returns the first problem with the sizes, strides and temperature, or an empty string.
-inline std::string WrongSizes(const HeadInputs& p) {
+inline std::string SizesError(const HeadInputs& p) {
   std::ostringstream problem;
   if (p.num_rows < 0 || p.hidden_size < 1) {
     problem << "hidden has shape [" << p.num_rows << ", " << p.hidden_size << "]";

@@ -284,9 +284,9 @@ std::string RmsNormBackwardCuda(const RmsNormBackward& p, const DeviceContext& c
   const auto kernel =
       wide ? cuda::RmsNormBackwardKernel<float> : cuda::RmsNormBackwardKernel<__nv_bfloat16>;
   const int64_t num_partials = NumPartials(p.num_rows);
-  std::string wrong =
+  std::string error =
       Launch("RmsNormBackward", kernel, num_partials, cuda::kRowThreads, context.stream, p);
-  if (!wrong.empty()) return wrong;
+  if (!error.empty()) return error;
   const auto sum = wide ? cuda::SumPartials<float> : cuda::SumPartials<__nv_bfloat16>;
   return sum(p.partials_PH, num_partials, p.size, p.d_weight_H, context);
 }
@@ -311,8 +311,8 @@ std::string HeadsBackwardCuda(const HeadsBackward& p, const DeviceContext& conte
                ? launch(cuda::HeadsBackwardKernel<Element, cuda::kHeadWarps>, cuda::kHeadWarps)
                : launch(cuda::HeadsBackwardKernel<Element, 1>, 1);
   };
-  std::string wrong = wide ? run(float()) : run(__nv_bfloat16());
-  if (!wrong.empty() || p.weight_D == nullptr) return wrong;
+  std::string error = wide ? run(float()) : run(__nv_bfloat16());
+  if (!error.empty() || p.weight_D == nullptr) return error;
   const auto sum = wide ? cuda::SumPartials<float> : cuda::SumPartials<__nv_bfloat16>;
   return sum(p.partials_PD, num_partials, p.head_size, p.d_weight_D, context);
 }

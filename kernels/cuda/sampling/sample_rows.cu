@@ -218,7 +218,7 @@ __global__ void __launch_bounds__(kSampleThreads) SampleRowsKernel(SampleArgumen
          static_cast<float>(difference - log(shared.raw_total)));
 }
 
-std::string WrongArguments(const SampleRows& p, const DeviceContext& context) {
+std::string ArgumentError(const SampleRows& p, const DeviceContext& context) {
   std::ostringstream problem;
   if (p.num_rows < 0) {
     problem << "num_rows is " << p.num_rows << ", must not be negative";
@@ -247,7 +247,7 @@ int64_t SampleRowsWorkspaceBytes(int64_t num_rows, int64_t vocab_size) {
 }
 
 std::string SampleRowsCuda(const SampleRows& problem, const DeviceContext& context) {
-  if (std::string wrong = cuda::WrongArguments(problem, context); !wrong.empty()) return wrong;
+  if (std::string error = cuda::ArgumentError(problem, context); !error.empty()) return error;
   cuda::SampleArguments args;
   args.p = problem;
   args.num_blocks = cuda::NumWeightBlocks(problem.vocab_size);

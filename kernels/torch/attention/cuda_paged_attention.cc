@@ -138,8 +138,8 @@ at::Tensor CudaPagedAttention::Run(const at::Tensor& q_TND, const at::Tensor& k_
   append.k_row_stride = k_TKD.stride(0);
   append.v_TKD = v_TKD.const_data_ptr();
   append.v_row_stride = v_TKD.stride(0);
-  const std::string wrong = kernels_.rotate_and_append(append, call.Context());
-  TORCH_CHECK(wrong.empty(), wrong);
+  const std::string error = kernels_.rotate_and_append(append, call.Context());
+  TORCH_CHECK(error.empty(), error);
 
   const at::Tensor out_TC = at::empty({step_.num_rows, num_heads_ * head_size_}, q_TND.options());
   if (step_.counts.num_tiles > 0) {
@@ -169,8 +169,8 @@ void CudaPagedAttention::AttendTiles(const at::Tensor& q_TND, const PlainPages& 
   attention.out_row_stride = num_heads_ * head_size_;
   const at::Tensor workspace =
       at::empty({PagedAttentionWorkspaceBytes(attention)}, q_TND.options().dtype(at::kByte));
-  const std::string wrong = kernels_.paged_attention(attention, call.Context(workspace));
-  TORCH_CHECK(wrong.empty(), wrong);
+  const std::string error = kernels_.paged_attention(attention, call.Context(workspace));
+  TORCH_CHECK(error.empty(), error);
 }
 
 }  // namespace taopd

@@ -123,10 +123,10 @@ void UpdateAdamW(const AdamWSettings& settings, const std::vector<AdamWState>& s
   if (const DeviceKernels* const kernels = DeviceKernelsFor(collected.device)) {
     const at::Tensor tensors_S = ToDevice(collected);
     const DeviceCall call(KernelKind::kAdamW, tensors_S);
-    const std::string wrong = kernels->adamw(
+    const std::string error = kernels->adamw(
         settings, static_cast<const AdamWTensor*>(tensors_S.const_data_ptr()),
         static_cast<int32_t>(collected.tensors.size()), collected.num_blocks, call.Context());
-    TORCH_CHECK(wrong.empty(), wrong);
+    TORCH_CHECK(error.empty(), error);
     return;
   }
   TORCH_CHECK(collected.device.is_cpu(), "this build has no AdamW on ", collected.device);
@@ -141,11 +141,11 @@ double SumOfSquares(const std::vector<at::Tensor>& tensors) {
     const DeviceCall call(KernelKind::kAdamW, tensors_S);
     const at::Tensor sums_B = at::empty(
         {collected.num_blocks}, at::TensorOptions().dtype(at::kDouble).device(collected.device));
-    const std::string wrong = kernels->sums_of_squares(
+    const std::string error = kernels->sums_of_squares(
         static_cast<const AdamWTensor*>(tensors_S.const_data_ptr()),
         static_cast<int32_t>(collected.tensors.size()), collected.num_blocks,
         sums_B.mutable_data_ptr<double>(), call.Context());
-    TORCH_CHECK(wrong.empty(), wrong);
+    TORCH_CHECK(error.empty(), error);
     // Sums in the order of the blocks, as on the CPU.
     const at::Tensor on_cpu = sums_B.to(at::kCPU);
     double total = 0;

@@ -158,7 +158,7 @@ const Fault kFaults[] = {
      [](DeviceKernels* kernels) {
        kernels->rms_norm_forward = [](const RmsNormForward& p, const DeviceContext& c) {
          RmsNormForward fewer = p;
-         const std::string wrong = RmsNormForwardCuda(fewer, c);
+         const std::string error = RmsNormForwardCuda(fewer, c);
          // Row 2 is normalized as if its largest element did not count.
          const float* const x = static_cast<const float*>(p.sum_NH) + 2 * p.size;
          double all = 0, largest = 0;
@@ -168,27 +168,27 @@ const Fault kFaults[] = {
          }
          const auto factor = static_cast<float>(std::sqrt(all / (all - largest)));
          for (int64_t i = 0; i < p.size; ++i) Floats(p.normed_NH)[2 * p.size + i] *= factor;
-         return wrong;
+         return error;
        };
      }},
     {KernelKind::kNorm, "a gradient of the weight that misses a partial sum",
      [](DeviceKernels* kernels) {
        kernels->rms_norm_backward = [](const RmsNormBackward& p, const DeviceContext& c) {
          RmsNormBackward fewer = p;
-         const std::string wrong = RmsNormBackwardCuda(p, c);
+         const std::string error = RmsNormBackwardCuda(p, c);
          std::vector<float> d_x(static_cast<size_t>(p.num_rows * p.size));
          fewer.num_rows = p.num_rows - 1;
          fewer.d_x_NH = d_x.data();
          RmsNormBackwardCuda(fewer, c);
-         return wrong;
+         return error;
        };
      }},
     {KernelKind::kRotation, "two lanes that are exchanged",
      [](DeviceKernels* kernels) {
        kernels->heads_forward = [](const HeadsForward& p, const DeviceContext& c) {
-         const std::string wrong = HeadsForwardCuda(p, c);
+         const std::string error = HeadsForwardCuda(p, c);
          std::swap(Floats(p.out_TAD)[3], Floats(p.out_TAD)[4]);
-         return wrong;
+         return error;
        };
      }},
     {KernelKind::kRotation, "a rotation by the wrong sign in the backward pass",
@@ -202,18 +202,18 @@ const Fault kFaults[] = {
     {KernelKind::kSwiGlu, "a NaN",
      [](DeviceKernels* kernels) {
        kernels->swiglu_forward = [](const SwiGluForward& p, const DeviceContext& c) {
-         const std::string wrong = SwiGluForwardCuda(p, c);
+         const std::string error = SwiGluForwardCuda(p, c);
          Floats(p.y)[p.size - 1] = std::nanf("");
-         return wrong;
+         return error;
        };
      }},
     {KernelKind::kSwiGlu, "a gradient that was not written",
      [](DeviceKernels* kernels) {
        kernels->swiglu_backward = [](const SwiGluBackward& p, const DeviceContext& c) {
-         const std::string wrong = SwiGluBackwardCuda(p, c);
+         const std::string error = SwiGluBackwardCuda(p, c);
          Floats(p.d_up)[7] = 0;
          Floats(p.d_gate)[7] = 0;
-         return wrong;
+         return error;
        };
      }},
     {KernelKind::kPagedAttention, "keys that go to the wrong place",
@@ -246,49 +246,49 @@ const Fault kFaults[] = {
      [](DeviceKernels* kernels) {
        kernels->fused_head = [](const FusedHeadProblem& p, const FusedHeadResult& r,
                                 const DeviceContext& c) {
-         const std::string wrong = FusedHead(p, r, c);
+         const std::string error = FusedHead(p, r, c);
          r.loss_N[p.num_rows - 1] += 0.01f;
-         return wrong;
+         return error;
        };
      }},
     {KernelKind::kStudentHead, "a row whose gradient goes to the neighboring token",
      [](DeviceKernels* kernels) {
        kernels->fused_head = [](const FusedHeadProblem& p, const FusedHeadResult& r,
                                 const DeviceContext& c) {
-         const std::string wrong = FusedHead(p, r, c);
+         const std::string error = FusedHead(p, r, c);
          const int64_t at = p.targets.support_ids_Nk[p.targets.k];
          const int64_t next = (at + 1) % p.vocab_size;
          for (int64_t h = 0; h < p.hidden_size; ++h) {
            std::swap(r.d_lm_head_VH[at * p.hidden_size + h],
                      r.d_lm_head_VH[next * p.hidden_size + h]);
          }
-         return wrong;
+         return error;
        };
      }},
     {KernelKind::kScoringHead, "two places of the top-k that are exchanged",
      [](DeviceKernels* kernels) {
        kernels->fused_scoring = [](const FusedScoringProblem& p, const FusedScoringResult& r,
                                    const DeviceContext& c) {
-         const std::string wrong = FusedScoring(p, r, c);
+         const std::string error = FusedScoring(p, r, c);
          std::swap(r.ids_Nk[0], r.ids_Nk[p.top_k - 1]);
-         return wrong;
+         return error;
        };
      }},
     {KernelKind::kScoringHead, "a rank that is one too large",
      [](DeviceKernels* kernels) {
        kernels->fused_scoring = [](const FusedScoringProblem& p, const FusedScoringResult& r,
                                    const DeviceContext& c) {
-         const std::string wrong = FusedScoring(p, r, c);
+         const std::string error = FusedScoring(p, r, c);
          ++r.sampled_ranks_N[1];
-         return wrong;
+         return error;
        };
      }},
     {KernelKind::kSampling, "the token of the neighboring row",
      [](DeviceKernels* kernels) {
        kernels->sample_rows = [](const SampleRows& p, const DeviceContext& c) {
-         const std::string wrong = SampleRowsCuda(p, c);
+         const std::string error = SampleRowsCuda(p, c);
          std::swap(p.ids_S[1], p.ids_S[2]);
-         return wrong;
+         return error;
        };
      }},
     {KernelKind::kAdamW, "a block that is not updated",
@@ -302,9 +302,9 @@ const Fault kFaults[] = {
      [](DeviceKernels* kernels) {
        kernels->sums_of_squares = [](const AdamWTensor* tensors, int32_t num_tensors,
                                      int64_t num_blocks, double* sums, const DeviceContext& c) {
-         const std::string wrong = SumsOfSquaresCuda(tensors, num_tensors, num_blocks, sums, c);
+         const std::string error = SumsOfSquaresCuda(tensors, num_tensors, num_blocks, sums, c);
          sums[num_blocks - 1] = 0;
-         return wrong;
+         return error;
        };
      }},
 };
