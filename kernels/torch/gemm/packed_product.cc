@@ -276,7 +276,7 @@ void AddPairBlocks(const at::Tensor& dy_MN, const at::Tensor& x_MK,
   std::vector<PanelsOfColumns> jobs = {{{x_MK}, 0, K, PanelBuffer(K, M, at::kBFloat16)}};
   std::map<int64_t, const at::BFloat16*> dy_panels;  // keyed by the first of their columns
   for (const WeightGradient& gradient : gradients) {
-    if (!gradient.target.defined() || gradient.target.numel() == 0) continue;
+    if (gradient.target.numel() == 0) continue;
     const int64_t N = gradient.target.size(0);
     const at::Tensor panels = Buffer(cpu::NumPackedPanels(N) * dy_elements, at::kBFloat16);
     jobs.push_back({{dy_MN}, gradient.first_output, N, panels, &gemm});
@@ -358,7 +358,7 @@ void AddWeightGradients(const at::Tensor& dy_MN, const at::Tensor& x_MK,
   std::vector<GradientBlock> blocks;
   std::vector<int64_t> costs;
   for (const WeightGradient& gradient : gradients) {
-    if (!gradient.target.defined() || gradient.target.numel() == 0) continue;
+    if (gradient.target.numel() == 0) continue;
     const int64_t N = gradient.target.size(0);
     float* const target = gradient.target.mutable_data_ptr<float>();
     for (int64_t n = 0; n < N; n += cpu::kPanelOutputs) {

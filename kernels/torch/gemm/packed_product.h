@@ -47,7 +47,7 @@ at::Tensor InputGradient(const at::Tensor& dy_MN, const std::vector<at::Tensor>&
                          const cpu::PackedGemm& gemm = cpu::BestPackedGemm());
 
 // The gradient of a weight [N_i, K] and the tensor to which it is added: `target` is float32 and
-// contiguous, and takes the columns of dy from first_output on. An undefined target is skipped.
+// contiguous, and takes the columns of dy from first_output on.
 struct WeightGradient {
   at::Tensor target;
   int64_t first_output = 0;
