@@ -24,13 +24,13 @@ void CheckUpdateTensor(const char* name, const at::Tensor& tensor, const at::Ten
               tensor.strides(), ", must be contiguous");
 }
 
-struct Tensors {
+struct NumberedTensors {
   std::vector<AdamWTensor> tensors;
   int64_t num_blocks = 0;
   at::Device device = at::kCPU;
 };
 
-void AddTensor(const AdamWTensor& tensor, at::Device device, Tensors* collected) {
+void AddTensor(const AdamWTensor& tensor, at::Device device, NumberedTensors* collected) {
   if (collected->tensors.empty()) collected->device = device;
   TORCH_CHECK(device == collected->device, "parameters on ", collected->device, " and on ", device);
   TORCH_CHECK(device.is_cpu() || device.is_cuda(), "AdamW on ", device, " is not implemented");
@@ -45,8 +45,8 @@ AdamWTensor GradientOnly(const at::Tensor& gradient) {
   return tensor;
 }
 
-Tensors CollectGradients(const std::vector<at::Tensor>& gradients) {
-  Tensors collected;
+NumberedTensors CollectGradients(const std::vector<at::Tensor>& gradients) {
+  NumberedTensors collected;
   for (const at::Tensor& gradient : gradients) {
     CheckUpdateTensor("gradient", gradient, gradient, /*bfloat16_allowed=*/true);
     AddTensor(GradientOnly(gradient), gradient.device(), &collected);
@@ -55,8 +55,8 @@ Tensors CollectGradients(const std::vector<at::Tensor>& gradients) {
   return collected;
 }
 
-Tensors Collect(const std::vector<AdamWState>& states) {
-  Tensors collected;
+NumberedTensors Collect(const std::vector<AdamWState>& states) {
+  NumberedTensors collected;
   for (const AdamWState& state : states) {
     if (!state.gradient.defined()) continue;
     const at::Tensor& parameter = state.parameter;
@@ -88,7 +88,7 @@ Tensors Collect(const std::vector<AdamWState>& states) {
   return collected;
 }
 
-at::Tensor ToDevice(const Tensors& collected) {
+at::Tensor ToDevice(const NumberedTensors& collected) {
   const auto bytes = static_cast<int64_t>(collected.tensors.size() * sizeof(AdamWTensor));
   const at::Tensor on_cpu = at::empty({bytes}, at::kByte);
   std::memcpy(on_cpu.mutable_data_ptr(), collected.tensors.data(), bytes);
@@ -112,7 +112,7 @@ void CountVersions(const std::vector<AdamWState>& states) {
 }  // namespace
 
 void UpdateAdamW(const AdamWSettings& settings, const std::vector<AdamWState>& states) {
-  const Tensors collected = Collect(states);
+  const NumberedTensors collected = Collect(states);
   CountVersions(states);
   if (!UsesCustom(KernelKind::kAdamW)) {
     for (const AdamWState& state : states) {
@@ -134,7 +134,7 @@ void UpdateAdamW(const AdamWSettings& settings, const std::vector<AdamWState>& s
 }
 
 double SumOfSquares(const std::vector<at::Tensor>& tensors) {
-  const Tensors collected = CollectGradients(tensors);
+  const NumberedTensors collected = CollectGradients(tensors);
   if (!UsesCustom(KernelKind::kAdamW)) return SumOfSquaresComposed(tensors);
   if (const DeviceKernels* const kernels = DeviceKernelsFor(collected.device)) {
     const at::Tensor tensors_S = ToDevice(collected);
