@@ -28,8 +28,8 @@ __device__ inline float InverseRms(float sum_of_squares, int64_t n, float eps) {
   return 1.0f / std::sqrt(sum_of_squares / static_cast<float>(n) + eps);
 }
 
-// Normalizes and rotates one head of `size` elements. If `weight` is null there is no norm, if cos
-// and sin are null there is no rotation, and inverse_rms is null if it is not wanted. x may be out.
+// Normalizes and rotates one head of `size` elements. Null pointers leave out the norm (`weight`),
+// the rotation (cos and sin) and the result 1 / rms (inverse_rms_out). `out` may be x itself.
 // Every thread of the block calls it.
 template <int kThreads, typename Element>
 __device__ void NormRotateHead(const Element* x, const Element* weight, const Element* cos,

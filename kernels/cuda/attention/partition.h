@@ -109,7 +109,7 @@ __device__ void LoadQueries(const TileView& view, const Element* q_TND, int64_t 
   }
 }
 
-// Fills in `blocks` for the pages of the partition that hold a key in [first_key, end_key).
+// Fills in `blocks` for the pages of the partition that hold a key in [FirstKey, EndKey).
 template <typename Shared>
 __device__ void LoadBlocks(const TileView& view, int32_t partition, Shared* shared) {
   constexpr int32_t kPage = static_cast<int32_t>(kBlockTokens);

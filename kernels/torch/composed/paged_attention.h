@@ -31,7 +31,7 @@ class ComposedPagedAttention {
               const at::Tensor& values_BKPD) const;
   // Returns the attention of the rows, [T, N * D], with a scale of 1 / sqrt(D). A sliding_window of
   // 0 means none. Queries are already rotated, and the rows' keys and values are in the pages. The
-  // contents of a page after a sequence's end must be finite.
+  // contents of a page after a sequence's end are never used, even if they are NaN.
   at::Tensor Attend(const at::Tensor& q_TND, const at::Tensor& keys_BKPD,
                     const at::Tensor& values_BKPD, int64_t sliding_window) const;
 

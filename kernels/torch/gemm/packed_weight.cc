@@ -6,7 +6,7 @@
 #include <atomic>
 #include <utility>
 
-#include "kernels/torch/gemm/head_blocks.h"
+#include "kernels/torch/gemm/buffers.h"
 #include "kernels/torch/parallel_loop.h"
 
 namespace taopd {

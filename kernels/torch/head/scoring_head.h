@@ -3,9 +3,9 @@
 // whole unless they are requested (dense). Logits are float32.
 //
 // The CPU uses kernels/cpu/head/scoring_rows.h. CUDA uses taopd/head/fused_scoring.h, except for
-// float16, dense rows, candidates, and a top_k above kMaxScoringTopK. Everything else, and both
-// devices if the process does without the kernels (kernels/torch/kernel_choice.h), uses a
-// composition of ATen operations (kernels/torch/composed/scoring_rows.h).
+// float16, dense rows and a top_k above kMaxScoringTopK. Everything else, and both devices if the
+// process does without the kernels (kernels/torch/kernel_choice.h), uses a composition of ATen
+// operations (kernels/torch/composed/scoring_rows.h).
 //
 // Shapes: N rows, H hidden, V vocabulary, k top-k, M candidates.
 #pragma once

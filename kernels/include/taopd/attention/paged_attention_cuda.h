@@ -120,8 +120,8 @@ PagedStep LayOutPagedStep(const std::vector<PagedSequence>& sequences, int64_t n
 // Lays out a step of sequences that have one row each and at most max_len positions, in a form with
 // which launches can be recorded: everything except the values of `arrays` depends only on the
 // number of sequences, on max_len and on the heads. Tables and partitions are those of max_len
-// positions; partitions past a sequence's end do nothing. Results are the same as
-// with LayOutPagedStep. REQUIRES: each sequence has one row and a past_len below max_len.
+// positions; partitions past a sequence's end do nothing. Results are the same as with
+// LayOutPagedStep. REQUIRES: each sequence has one row and a past_len below max_len.
 PagedStep LayOutDecodeStep(const std::vector<PagedSequence>& sequences, int64_t max_len,
                            int64_t num_heads, int64_t num_kv_heads, int64_t head_size);
 

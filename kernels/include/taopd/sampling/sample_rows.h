@@ -23,8 +23,8 @@ struct SampleRows {
   int64_t vocab_size = 0;  // V, in [1, 2^31)
   const float* logits_SV = nullptr;
   int64_t logits_stride = 0;  // elements from row to row, at least V
-  const float* temperatures_S =
-      nullptr;  // >= 0; 0 takes the largest logit, and the lower id of equal ones
+  // At least 0. 0 takes the largest logit, and the lower id of equal ones.
+  const float* temperatures_S = nullptr;
   // In (0, 1): the number of RandomStream for the row's step. The sampled token is the one where
   // the cumulative sum of the weights, in the order of the ids, passes this fraction of their
   // total.
