@@ -77,12 +77,15 @@ TEST(ComposedStudentHead, RowsWithoutASupport) {
   ExpectLikeTheKernels(problem, OptionsFor("cross_entropy"), kFloatTolerance, "none at all");
 }
 
+// The vocabulary has three blocks of products, of which the last is short.
 TEST(ComposedStudentHead, ChunksDoNotChangeTheResult) {
-  const Problem problem = MakeProblem(11, 8, 9001, 9, 6);
+  constexpr int64_t kVocabulary = 2 * 8192 + 77;
+  const Problem problem = MakeProblem(11, 8, kVocabulary, 9, 6);
   HeadOptions options = OptionsFor("sc_ta_opd");
   options.top_k_metrics = true;
+  ExpectLikeTheKernels(problem, options, kFloatTolerance, "whole");
   const HeadRun whole = RunHead(problem, options, KernelChoice::Composed());
-  options.workspace_bytes = int64_t{9001} * 4 * 4 * 3 + 1;  // three rows
+  options.workspace_bytes = kVocabulary * 4 * 4 * 3 + 1;  // three rows
   const HeadRun chunked = RunHead(problem, options, KernelChoice::Composed());
   ExpectClose(chunked.output.loss_N, whole.output.loss_N.to(at::kDouble), 1e-6, "loss");
   ExpectClose(chunked.output.metrics_NM, whole.output.metrics_NM.to(at::kDouble), 1e-6, "metrics");
