@@ -5,7 +5,6 @@
 
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -73,9 +72,7 @@ std::vector<float> Floats(int64_t num, uint64_t seed) {
 
 std::vector<Bfloat16Bits> Bfloats(int64_t num, uint64_t seed) {
   std::vector<Bfloat16Bits> bits;
-  for (float value : Floats(num, seed)) {
-    bits.push_back(static_cast<Bfloat16Bits>(std::bit_cast<uint32_t>(value) >> 16));
-  }
+  for (float value : Floats(num, seed)) bits.push_back(testing::UpperHalf(value));
   return bits;
 }
 

@@ -258,9 +258,6 @@ TEST(LayerLoops, ExtremeGatesStayFinite) {
     const float nan = std::numeric_limits<float>::quiet_NaN();
     loops.swiglu(&nan, up.data(), 1, y.data());
     EXPECT_TRUE(std::isnan(y[0]));
-    uint16_t narrow = 0;
-    LayerLoopsOf(set, DataType::kBFloat16).narrow(&nan, 1, &narrow);
-    EXPECT_GT(narrow & 0x7fff, 0x7f80);
   }
 }
 
@@ -296,30 +293,6 @@ struct AdamWProblem {
 const std::vector<int64_t> kTensorSizes = {
     0, 5, kAdamWBlock, 0, 0, kAdamWBlock + 1, 1, 3 * kAdamWBlock - 1, 17, 0};
 constexpr AdamWSettings kSettings = {0.01, 0.9, 0.98, 1e-8, 4, 0.5};
-
-TEST(AdamWLoops, FollowTheAlgorithmInDouble) {
-  AdamWProblem problem(kTensorSizes);
-  const AdamWProblem before(kTensorSizes);
-  AdamW(kSettings, problem.tensors, kBackwards);
-  for (size_t t = 0; t < kTensorSizes.size(); ++t) {
-    const std::vector<float> g = before.gradient[t].Values(), x = before.master[t].Values(),
-                             m = before.exp_avg[t].Values(), v = before.exp_avg_sq[t].Values();
-    const std::vector<float> new_x = problem.master[t].Values(),
-                             rounded = problem.bfloat16[t].Values();
-    for (size_t i = 0; i < x.size(); ++i) {
-      const double scaled = 0.5 * g[i];
-      const double m_now = 0.9 * m[i] + 0.1 * scaled;
-      const double v_now = 0.98 * v[i] + 0.02 * scaled * scaled;
-      const double m_hat = m_now / (1 - std::pow(0.9, 4)), v_hat = v_now / (1 - std::pow(0.98, 4));
-      const double decayed = x[i] * (1 - 0.01 * (t % 3 == 0 ? 0.1 : 0.0));
-      const double expected = decayed - 0.01 * m_hat / (std::sqrt(v_hat) + 1e-8);
-      ASSERT_NEAR(new_x[i], expected, 1e-6) << t << " " << i;  // float32 numbers of size 4
-      if (t % 2 == 1) {
-        ASSERT_NEAR(rounded[i], new_x[i], std::abs(new_x[i]) / 256) << t << " " << i;
-      }
-    }
-  }
-}
 
 TEST(AdamWLoops, ThreadsDoNotChangeABit) {
   AdamWProblem serial(kTensorSizes), backwards(kTensorSizes);
@@ -366,17 +339,6 @@ TEST(AdamWLoops, Bfloat16MomentsDoNotDependOnHowAParameterIsCut) {
   EXPECT_EQ(run({0, 1, 1000, kAdamWBlock + 3, kSize}, 5, 4), whole);
   EXPECT_NE(run({0, kSize}, 6, 4), whole);
   EXPECT_NE(run({0, kSize}, 5, 5), whole);
-}
-
-TEST(AdamWLoops, SumOfSquaresEqualsADoubleSum) {
-  const AdamWProblem problem(kTensorSizes);
-  double expected = 0;
-  for (const Stored& gradient : problem.gradient) {
-    for (float g : gradient.Values()) expected += static_cast<double>(g) * g;
-  }
-  // float32 sums of 64 squares per lane.
-  EXPECT_NEAR(SumOfSquares(problem.tensors, OneThread), expected, 1e-6 * expected);
-  EXPECT_EQ(SumOfSquares({}, OneThread), 0);
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -67,10 +66,6 @@ struct Columns {
   int64_t num, columns, stride;
   std::vector<float> block, shift, offset, sum, sum_x;
 };
-
-float FromBfloat16(uint16_t bits) {
-  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
-}
 
 // exp is accurate to 2 ulp, 2.4e-7 relative, over the whole range where float32 has normal numbers.
 TEST(RowMath, ExpIsAccurate) {
@@ -232,7 +227,7 @@ TEST(RowMath, ColumnsMatchPlainLoops) {
         EXPECT_EQ(narrow.back(), 7) << what;
         EXPECT_EQ(c.sum, sums) << what;
         for (int64_t i = 0; i < num * columns; ++i) {
-          EXPECT_NEAR(FromBfloat16(narrow[i]), exps[i], exps[i] / 256) << what;
+          EXPECT_NEAR(testing::Widened(narrow[i]), exps[i], exps[i] / 256) << what;
         }
         c.Run(math, nullptr, false);
         EXPECT_EQ(c.sum, sums) << what;
@@ -313,37 +308,6 @@ TEST(RowMath, InfinityAndNanShowInTheSums) {
     EXPECT_TRUE(std::isnan(LogSumOf(SumBelow(math, math.max(row.data(), n), row.data(), n, 1), 1)));
     row[n - 1] = kInf;
     EXPECT_TRUE(std::isnan(LogSumOf(SumBelow(math, math.max(row.data(), n), row.data(), n, 1), 1)));
-  }
-}
-
-TEST(ExtractLogits, SavesLogits) {
-  std::vector<float> row = {1, 2, 3, 4};
-  std::vector<float> taken(3);
-  const int32_t ids[] = {2, 0, 3};
-  ExtractLogits(ids, 3, row.data(), taken.data());
-  EXPECT_EQ(taken, (std::vector<float>{3, 1, 4}));
-  EXPECT_EQ(row, (std::vector<float>{-kInf, 2, -kInf, -kInf}));
-}
-
-// Compares with a full stable sort; rows with few distinct numbers have ties everywhere.
-TEST(TopK, MatchesStableSortWithTies) {
-  ScoringRowScratch scratch;
-  for (int64_t n : {1, 5, 127, 129, 1000, 4096}) {
-    for (int distinct : {1, 3, 50, 1000000}) {
-      std::mt19937_64 random(n + distinct);
-      std::vector<float> row(n);
-      for (float& z : row) z = static_cast<float>(static_cast<int>(random() % distinct)) - 1;
-      std::vector<int32_t> order(n);
-      for (int64_t i = 0; i < n; ++i) order[i] = static_cast<int32_t>(i);
-      std::stable_sort(order.begin(), order.end(),
-                       [&](int32_t a, int32_t b) { return row[a] > row[b]; });
-      for (int32_t k : {0, 1, 2, 7, 31, 32, 33, 1024}) {
-        if (k > n) continue;
-        std::vector<int32_t> ids(k);
-        TopK(row.data(), n, k, &scratch, ids.data());
-        EXPECT_TRUE(std::equal(ids.begin(), ids.end(), order.begin())) << "n " << n << " k " << k;
-      }
-    }
   }
 }
 

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <string>
-#include <vector>
 
 #include "kernels/torch/layers/adamw.h"
 #include "tests/kernels/torch/random_tensor.h"
@@ -17,9 +16,6 @@ namespace {
 constexpr double kFloatTolerance = 1e-6;
 // A last bit of float32 rounds one bfloat16 number of some thousands the other way.
 constexpr double kMostRoundedOtherwise = 0.002;
-
-// The kernel squares in float32; the rounding errors of a million squares cancel.
-constexpr double kSquareTolerance = 1e-8;
 
 constexpr int64_t kSize = (1 << 20) + 4099;  // two pieces
 
@@ -77,15 +73,6 @@ TEST(ComposedAdamW, MatchesTheCpuKernelWithItsRandomBits) {
       EXPECT_GT(static_cast<int64_t>(composed.parameter._version()), version);
     }
   }
-}
-
-TEST(ComposedAdamW, SumOfSquares) {
-  const std::vector<at::Tensor> tensors = {RandomTensor({kSize}, 1),
-                                           RandomTensor({3, 5}, 2).to(at::kBFloat16)};
-  const double expected = SumOfSquares(tensors);
-  const ScopedKernels kernels(KernelChoice::Composed());
-  EXPECT_NEAR(SumOfSquares(tensors), expected, kSquareTolerance * expected);
-  EXPECT_EQ(SumOfSquares({}), 0);
 }
 
 }  // namespace

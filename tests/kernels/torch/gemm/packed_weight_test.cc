@@ -7,7 +7,6 @@
 #include <cmath>
 #include <string>
 
-#include "kernels/torch/layers/adamw.h"
 #include "tests/kernels/cpu/supported_sets.h"
 #include "tests/kernels/torch/expect_throws.h"
 #include "tests/kernels/torch/random_tensor.h"
@@ -165,26 +164,6 @@ TEST_F(PackedWeightTest, RefreshPacksWhatWasWritten) {
     a.zero_();
     EXPECT_FALSE(packed.Refresh());
     EXPECT_TRUE(at::equal(packed.Multiply(x, at::kFloat), before * 2));
-  }
-}
-
-TEST_F(PackedWeightTest, RefreshSeesAnOptimizerStep) {
-  for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat}) {
-    AdamWState state;
-    state.parameter = RandomTensor({40, 30}, 1).to(dtype);
-    state.master = dtype == at::kFloat ? state.parameter : state.parameter.to(at::kFloat);
-    state.gradient = RandomTensor({40, 30}, 2);
-    state.exp_avg = at::zeros({40, 30});
-    state.exp_avg_sq = at::zeros({40, 30});
-    PackedWeight packed({state.parameter});
-    UpdateAdamW({0.1, 0.9, 0.95, 1e-8, 1, 1.0}, {state});
-    EXPECT_TRUE(packed.Refresh());
-    const at::Tensor x = RandomTensor({4, 30}, 3).to(dtype);
-    EXPECT_TRUE(at::equal(packed.Multiply(x, at::kFloat),
-                          PackedWeight({state.parameter}).Multiply(x, at::kFloat)));
-    state.gradient = at::Tensor();
-    UpdateAdamW({0.1, 0.9, 0.95, 1e-8, 1, 1.0}, {state});
-    EXPECT_FALSE(packed.Refresh()) << "no gradient, nothing written";
   }
 }
 
