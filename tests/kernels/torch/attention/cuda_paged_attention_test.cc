@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 constexpr int64_t kHeads = 4, kKvHeads = 2, kHeadSize = 16;
@@ -125,9 +125,20 @@ TEST_P(CudaPagedAttentionTest, ChunksOfLibTorchAndRowsOfTheKernelEqualFloat64) {
   }
 }
 
-TEST_P(CudaPagedAttentionTest, ShortChunksAndDecodingHaveTheKernelsBits) {
-  const at::Tensor by_kernel_TC = Run(true, 0, LinkedKernels());
-  const at::Tensor mixed_TC = Run(false, 0, LinkedKernels());
+// The kernel gets no tiles of long chunks, and the other rows have the bits that it gives them.
+TEST_P(CudaPagedAttentionTest, OnlyLongChunksAreNotTheKernels) {
+  static int64_t num_rows;  // that the kernel gets
+  DeviceKernels kernels = LinkedKernels();
+  kernels.paged_attention = [](const PlainPagedAttention& p, const DeviceContext& c) {
+    for (int64_t i = 0; i < p.counts.num_tiles; ++i) num_rows += p.tiles_I[i].num_rows;
+    return PagedAttentionCuda(p, c);
+  };
+  num_rows = 0;
+  const at::Tensor mixed_TC = Run(false, 0, kernels);
+  EXPECT_EQ(num_rows, 1 + 7);
+  num_rows = 0;
+  const at::Tensor by_kernel_TC = Run(true, 0, kernels);
+  EXPECT_EQ(num_rows, 1 + 260 + 7 + 363);
   for (const size_t s : {0, 2}) {
     const PagedSequence& sequence = sequences_[s];
     EXPECT_TRUE(at::equal(mixed_TC.narrow(0, sequence.first_row, sequence.num_rows),
@@ -135,24 +146,9 @@ TEST_P(CudaPagedAttentionTest, ShortChunksAndDecodingHaveTheKernelsBits) {
   }
 }
 
-TEST_P(CudaPagedAttentionTest, TheKernelGetsNoTilesOfLongChunks) {
-  static int64_t num_rows;
-  DeviceKernels kernels = LinkedKernels();
-  kernels.paged_attention = [](const PlainPagedAttention& p, const DeviceContext& c) {
-    for (int64_t i = 0; i < p.counts.num_tiles; ++i) num_rows += p.tiles_I[i].num_rows;
-    return PagedAttentionCuda(p, c);
-  };
-  num_rows = 0;
-  Run(false, 0, kernels);
-  EXPECT_EQ(num_rows, 1 + 7);
-  num_rows = 0;
-  Run(true, 0, kernels);
-  EXPECT_EQ(num_rows, 1 + 260 + 7 + 363);
-}
-
 INSTANTIATE_TEST_SUITE_P(Types, CudaPagedAttentionTest,
                          ::testing::Values(at::kFloat, at::kBFloat16),
                          [](const auto& parameter) { return c10::toString(parameter.param); });
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

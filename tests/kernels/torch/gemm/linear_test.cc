@@ -69,7 +69,7 @@ TEST_P(LinearTest, TakesAnyShapeAndStride) {
 TEST_P(LinearTest, WrongShapesAreRefusedByName) {
   const at::Tensor x = Random({2, 16}, GetParam(), 1), weight = Random({8, 16}, GetParam(), 2);
   const auto expect_refused = [&](const at::Tensor& w, const at::Tensor& b, const char* part) {
-    testing::ExpectThrows(part, [&] { Linear(x, w, b); });
+    ExpectThrows(part, [&] { Linear(x, w, b); });
   };
   expect_refused(Random({8, 16, 2}, GetParam(), 1), {}, "weight has shape [8, 16, 2]");
   expect_refused(weight, Random({1}, GetParam(), 1), "bias has shape [1] but weight has 8 rows");
@@ -107,24 +107,14 @@ at::Tensor ThreePartsByAten(const std::vector<at::Tensor>& v) {
   return at::cat({at::linear(v[0], v[1]), at::linear(v[0], v[2], v[4]), at::linear(v[0], v[3])}, 1);
 }
 
-TEST(FusedLinear, GradientsAreThoseOfFloat64) {
+TEST(FusedLinear, GradientsAreThoseOfFloat64WithAnyThreads) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-    ExpectGradients(ThreeParts, ThreePartsByAten, ValuesOfThreeParts(dtype),
-                    Random({300, 165}, dtype, 6), dtype, ToleranceOf(dtype), c10::toString(dtype));
-  }
-}
-
-TEST(FusedLinear, AddsToGradientTargets) {
-  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-    ExpectAddsToTargets(ThreeParts, ThreePartsByAten, ValuesOfThreeParts(dtype),
-                        Random({300, 165}, dtype, 6), dtype, {1, 2, 3, 4}, 2e-5);
-  }
-}
-
-TEST(FusedLinear, ThreadsChangeNothing) {
-  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-    ExpectSameBitsWithAnyThreads(ThreeParts, ValuesOfThreeParts(dtype),
-                                 Random({300, 165}, dtype, 6), dtype);
+    const std::vector<at::Tensor> values = ValuesOfThreeParts(dtype);
+    const at::Tensor weights = Random({300, 165}, dtype, 6);
+    ExpectGradients(ThreeParts, ThreePartsByAten, values, weights, dtype, ToleranceOf(dtype),
+                    c10::toString(dtype));
+    ExpectAddsToTargets(ThreeParts, ThreePartsByAten, values, weights, dtype, {1, 2, 3, 4}, 2e-5);
+    ExpectSameBitsWithAnyThreads(ThreeParts, values, weights, dtype);
   }
 }
 
