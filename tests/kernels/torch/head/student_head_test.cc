@@ -347,78 +347,64 @@ void ExpectRefused(const Problem& problem, const HeadOptions& options, const std
   });
 }
 
-TEST(StudentHead, RefusesWrongInputsByName) {
-  const Problem good = MakeProblem(4, 6, 20, 3, 16);
-  const HeadOptions options = OptionsFor("sc_ta_opd");
-  Problem bad = good;
-  bad.lm_head = at::zeros({20, 5});
-  ExpectRefused(bad, options, "hidden has H = 6 but lm_head has H = 5");
-  bad = good;
-  bad.hidden = good.hidden.to(at::kDouble);
-  ExpectRefused(bad, options, "must be float32, bfloat16 or float16");
-  bad = good;
-  bad.lm_head = good.lm_head.to(at::kBFloat16);
-  ExpectRefused(bad, options, "lm_head is");
-  bad = good;
-  bad.targets.support_ids_Nk = good.targets.support_ids_Nk.to(at::kLong);
-  ExpectRefused(bad, options, "support_ids is");
-  bad = good;
-  bad.targets.teacher_log_probs_Nk = good.targets.teacher_log_probs_Nk.narrow(1, 0, 2);
-  ExpectRefused(bad, options, "teacher_log_probs has shape");
-  bad = good;
-  bad.targets.teacher_entropy_N.reset();
-  ExpectRefused(bad, OptionsFor("entropy_aware"),
-                "teacher_entropy is missing; objective entropy_aware needs it");
-  ExpectRefused(good, OptionsFor("full"), "support_ids has k = 3, must be the vocabulary of 20");
-  bad = good;
-  bad.targets.teacher_sampled_log_probs_N.reset();
-  ExpectRefused(bad, options, "teacher_sampled_log_probs is missing");
-  bad = good;
-  bad.targets.row_weights_N = good.targets.row_weights_N.narrow(0, 0, 3);
-  ExpectRefused(bad, options, "row_weights has shape");
-  for (int32_t id : {-2, 20}) {
-    bad = good;
-    bad.targets.support_ids_Nk = good.targets.support_ids_Nk.clone();
-    bad.targets.support_ids_Nk[2][1] = id;
-    ExpectRefused(bad, options, "support_ids holds ids in");
-    bad = good;
-    bad.targets.sampled_ids_N = good.targets.sampled_ids_N.clone();
-    bad.targets.sampled_ids_N[3] = id;
-    ExpectRefused(bad, options, "sampled_ids holds ids in");
-  }
-  bad = good;
-  bad.hidden = at::zeros({4});
-  ExpectRefused(bad, options, "hidden must be [N, H]");
-  bad = good;
-  bad.hidden = at::zeros({4, 0});
-  bad.lm_head = at::zeros({20, 0});
-  ExpectRefused(bad, options, "hidden has H = 0");
-  bad = good;
-  bad.lm_head = at::zeros({0, 6});
-  ExpectRefused(bad, options, "lm_head has V = 0");
+// Expects this refusal of a valid problem that `change` has changed.
+void ExpectRefused(const std::string& part, const std::function<void(Problem&)>& change,
+                   const HeadOptions& options = OptionsFor("sc_ta_opd")) {
+  Problem problem = MakeProblem(4, 6, 20, 3, 16);
+  change(problem);
+  ExpectRefused(problem, options, part);
 }
 
-TEST(StudentHead, RefusesWrongSupportsByName) {
-  const Problem good = MakeProblem(4, 6, 20, 3, 16);
-  const HeadOptions options = OptionsFor("sc_ta_opd");
-  Problem bad = good;
-  bad.targets.support_ids_Nk = at::zeros({4, 0}, at::kInt);
-  bad.targets.teacher_log_probs_Nk = at::zeros({4, 0});
-  ExpectRefused(bad, options, "k = 0");
-  bad = good;
-  bad.targets.support_ids_Nk = at::arange(21, at::kInt).expand({4, 21}).contiguous();
-  bad.targets.teacher_log_probs_Nk = at::full({4, 21}, -3.0f);
-  ExpectRefused(bad, options, "support_ids has k = 21, larger than the vocabulary of 20");
-  bad = good;
-  bad.targets.support_ids_Nk = good.targets.support_ids_Nk.clone();
-  bad.targets.support_ids_Nk[1][0] = bad.targets.support_ids_Nk[1][2];
-  ExpectRefused(bad, options, "support_ids holds an id twice");
-  bad = good;
-  bad.targets.support_ids_Nk = good.targets.support_ids_Nk.clone();
-  bad.targets.support_ids_Nk[1][1] = -1;
-  ExpectRefused(bad, options, "support_ids holds an id after padding");
-  bad.targets.support_ids_Nk[1].fill_(-1);
-  ExpectRefused(bad, options, "support_ids has k = 0 in one row");
+TEST(StudentHead, RefusesWrongInputsByName) {
+  ExpectRefused("hidden has H = 6 but lm_head has H = 5", [](Problem& p) {
+    p.lm_head = at::zeros({20, 5});
+  });
+  ExpectRefused("must be float32, bfloat16 or float16",
+                [](Problem& p) { p.hidden = p.hidden.to(at::kDouble); });
+  ExpectRefused("lm_head is", [](Problem& p) { p.lm_head = p.lm_head.to(at::kBFloat16); });
+  ExpectRefused("hidden must be [N, H]", [](Problem& p) { p.hidden = at::zeros({4}); });
+  ExpectRefused("hidden has H = 0", [](Problem& p) {
+    p.hidden = at::zeros({4, 0});
+    p.lm_head = at::zeros({20, 0});
+  });
+  ExpectRefused("lm_head has V = 0", [](Problem& p) { p.lm_head = at::zeros({0, 6}); });
+}
+
+TEST(StudentHead, RefusesWrongTargetsByName) {
+  using Targets = HeadTargets;
+  const auto refused = [](const std::string& part, void (*change)(Targets&),
+                          const char* objective = "sc_ta_opd") {
+    ExpectRefused(
+        part, [&](Problem& p) { change(p.targets); }, OptionsFor(objective));
+  };
+  refused("support_ids is", [](Targets& t) { t.support_ids_Nk = t.support_ids_Nk.to(at::kLong); });
+  refused("teacher_log_probs has shape",
+          [](Targets& t) { t.teacher_log_probs_Nk = t.teacher_log_probs_Nk.narrow(1, 0, 2); });
+  refused(
+      "teacher_entropy is missing; objective entropy_aware needs it",
+      [](Targets& t) { t.teacher_entropy_N.reset(); }, "entropy_aware");
+  refused(
+      "support_ids has k = 3, must be the vocabulary of 20", [](Targets&) {}, "full");
+  refused("teacher_sampled_log_probs is missing",
+          [](Targets& t) { t.teacher_sampled_log_probs_N.reset(); });
+  refused("row_weights has shape",
+          [](Targets& t) { t.row_weights_N = t.row_weights_N.narrow(0, 0, 3); });
+  refused("support_ids holds ids in", [](Targets& t) { t.support_ids_Nk[2][1] = -2; });
+  refused("support_ids holds ids in", [](Targets& t) { t.support_ids_Nk[2][1] = 20; });
+  refused("sampled_ids holds ids in", [](Targets& t) { t.sampled_ids_N[3] = -2; });
+  refused("sampled_ids holds ids in", [](Targets& t) { t.sampled_ids_N[3] = 20; });
+  refused("k = 0", [](Targets& t) {
+    t.support_ids_Nk = at::zeros({4, 0}, at::kInt);
+    t.teacher_log_probs_Nk = at::zeros({4, 0});
+  });
+  refused("support_ids has k = 21, larger than the vocabulary of 20", [](Targets& t) {
+    t.support_ids_Nk = at::arange(21, at::kInt).expand({4, 21}).contiguous();
+    t.teacher_log_probs_Nk = at::full({4, 21}, -3.0f);
+  });
+  refused("support_ids holds an id twice",
+          [](Targets& t) { t.support_ids_Nk[1][0] = t.support_ids_Nk[1][2]; });
+  refused("support_ids holds an id after padding", [](Targets& t) { t.support_ids_Nk[1][1] = -1; });
+  refused("support_ids has k = 0 in one row", [](Targets& t) { t.support_ids_Nk[1].fill_(-1); });
 }
 
 TEST(StudentHead, RefusesWrongOptionsAndOutputsByName) {
