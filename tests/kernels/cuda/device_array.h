@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "taopd/base/data_type.h"
 #include "taopd/base/device.h"
 
 namespace taopd {
@@ -45,6 +46,11 @@ class DeviceArray {
   size_t size_;
   void* data_ = nullptr;
 };
+
+// Names the tests of a suite with a type as its parameter.
+inline std::string NameOfType(const testing::TestParamInfo<DataType>& info) {
+  return info.param == DataType::kFloat32 ? "float32" : "bfloat16";
+}
 
 // Returns the cublasLtHandle_t of the current device; null where the products are emulated.
 cublasLtContext* TestCublasLt();

@@ -176,10 +176,7 @@ TEST_P(CudaPagedAttentionTest, NanReachesThoseWhoSeeIt) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, CudaPagedAttentionTest,
-                         ::testing::Values(DataType::kFloat32, DataType::kBFloat16),
-                         [](const auto& info) {
-                           return info.param == DataType::kFloat32 ? "float32" : "bfloat16";
-                         });
+                         ::testing::Values(DataType::kFloat32, DataType::kBFloat16), NameOfType);
 
 class PlanPagedTilesTest : public CudaTest {};
 

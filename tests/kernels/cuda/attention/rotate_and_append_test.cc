@@ -233,10 +233,7 @@ TEST_P(RotateAndAppendTest, WithoutQueriesOnlyPagesAreWritten) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, RotateAndAppendTest,
-                         ::testing::Values(DataType::kFloat32, DataType::kBFloat16),
-                         [](const auto& info) {
-                           return info.param == DataType::kFloat32 ? "float32" : "bfloat16";
-                         });
+                         ::testing::Values(DataType::kFloat32, DataType::kBFloat16), NameOfType);
 
 }  // namespace
 }  // namespace taopd::testing

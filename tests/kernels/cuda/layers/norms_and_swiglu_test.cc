@@ -122,10 +122,7 @@ TEST_P(CudaLayersTest, SwiGluMatchesTheCpu) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, CudaLayersTest,
-                         ::testing::Values(DataType::kFloat32, DataType::kBFloat16),
-                         [](const auto& info) {
-                           return info.param == DataType::kFloat32 ? "float32" : "bfloat16";
-                         });
+                         ::testing::Values(DataType::kFloat32, DataType::kBFloat16), NameOfType);
 
 class CudaAdamWTest : public CudaTest {};
 
