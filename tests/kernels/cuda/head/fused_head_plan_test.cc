@@ -12,6 +12,7 @@ namespace taopd {
 namespace {
 
 constexpr int64_t kMegabyte = int64_t{1} << 20;
+constexpr int64_t kKilobyte = int64_t{1} << 10;
 
 FusedHeadProblem Problem(int64_t num_rows, int64_t hidden_size, int64_t vocab_size,
                          const char* objective = "ta_opd") {
@@ -36,14 +37,15 @@ TEST(FusedHeadPlan, GivesMostOfALargeWorkspaceToE) {
 TEST(FusedHeadPlan, IsTheSameInTheWorkspaceThatItAsksFor) {
   for (const char* objective : {"ta_opd", "normalized"}) {
     for (DataType dtype : {DataType::kBFloat16, DataType::kFloat32}) {
-      FusedHeadProblem problem = Problem(5000, 64, 3000, objective);
+      FusedHeadProblem problem = Problem(5000, 64, 30000, objective);
       problem.dtype = dtype;
-      for (int64_t megabytes = 33; megabytes < 200; megabytes += 7) {
-        const FusedHeadPlan plan = PlanFusedHead(problem, megabytes * kMegabyte);
+      // The first have many chunks, of which not every number is tried.
+      for (int64_t bytes = 33 * kMegabyte; bytes < 200 * kMegabyte; bytes += 500 * kKilobyte) {
+        const FusedHeadPlan plan = PlanFusedHead(problem, bytes);
         const FusedHeadPlan again = PlanFusedHead(problem, plan.bytes);
-        EXPECT_EQ(again.chunk_rows, plan.chunk_rows) << megabytes;
-        EXPECT_EQ(again.logits_rows, plan.logits_rows) << megabytes;
-        EXPECT_LE(plan.logits_rows, plan.chunk_rows) << megabytes;
+        EXPECT_EQ(again.chunk_rows, plan.chunk_rows) << bytes;
+        EXPECT_EQ(again.logits_rows, plan.logits_rows) << bytes;
+        EXPECT_LE(plan.logits_rows, plan.chunk_rows) << bytes;
       }
     }
   }
