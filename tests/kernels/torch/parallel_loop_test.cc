@@ -171,4 +171,4 @@ TEST_F(ParallelLoopTest, EveryIndexIsVisitedOnceWhoeverCalls) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -8,7 +8,7 @@
 
 #include "taopd/head/logit_chunk.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 constexpr int64_t kMegabyte = int64_t{1} << 20;
@@ -124,4 +124,4 @@ TEST(FusedHeadPlan, ReadsLittleMoreThanTheBestOfAllPlans) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

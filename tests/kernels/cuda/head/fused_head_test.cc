@@ -14,7 +14,7 @@
 #include "tests/kernels/cuda/device_head.h"
 #include "tests/kernels/cuda/head_problem.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -109,7 +109,7 @@ Results RunOnDevice(const Case& c, int64_t workspace_bytes = 64 * kMegabyte, boo
       advantages(t.advantages), weights(t.weights);
   DeviceArray<float> loss(std::vector<float>(m.num_rows));
   DeviceArray<float> metrics(std::vector<float>(m.num_rows * kNumHeadMetrics));
-  DeviceArray<uint8_t> hidden_gradient(testing::Empty(m.dtype, m.num_rows * m.hidden_size).bytes);
+  DeviceArray<uint8_t> hidden_gradient(Empty(m.dtype, m.num_rows * m.hidden_size).bytes);
   DeviceArray<float> lm_head_gradient(
       std::vector<float>(m.vocab_size * m.hidden_size, kInitialDLmHead));
   DeviceArray<int32_t> errors(std::vector<int32_t>(1));
@@ -136,7 +136,7 @@ Results RunOnDevice(const Case& c, int64_t workspace_bytes = 64 * kMegabyte, boo
   EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   results.loss = loss.Values();
   results.metrics = metrics.Values();
-  results.d_hidden = testing::Stored{m.dtype, hidden_gradient.Values()}.Values();
+  results.d_hidden = Stored{m.dtype, hidden_gradient.Values()}.Values();
   results.d_lm_head = lm_head_gradient.Values();
   results.errors = errors.Values()[0];
   return results;
@@ -476,4 +476,4 @@ TEST_F(FusedHeadTest, NoRows) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

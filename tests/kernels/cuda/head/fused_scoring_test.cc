@@ -12,7 +12,7 @@
 #include "tests/kernels/cuda/device_head.h"
 #include "tests/kernels/cuda/head_problem.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -247,4 +247,4 @@ TEST_F(FusedScoringTest, WrongIdsAreFlaggedAndWrongArgumentsRefused) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

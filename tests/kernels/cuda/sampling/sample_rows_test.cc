@@ -11,7 +11,7 @@
 #include "kernels/cpu/math/weight_row.h"
 #include "tests/kernels/cuda/device_array.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -233,4 +233,4 @@ TEST_F(CudaSampleRowsTest, NamesWrongArguments) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -8,7 +8,7 @@
 
 #include "taopd/head/logit_chunk.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 struct Rows {
@@ -64,4 +64,4 @@ TEST(StudentHeadCuda, WorksOnAtLeast512RowsAtATime) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -13,7 +13,7 @@
 #include "tests/kernels/torch/expect_throws.h"
 #include "tests/kernels/torch/random_tensor.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 // The required accuracy of log-probs, and of log tails down to 1e-30, against float64.
@@ -38,7 +38,7 @@ Rows FromLogits(const at::Tensor& logits_NV) {
 }
 
 at::Tensor Random(at::IntArrayRef shape, double scale, uint64_t seed) {
-  return testing::RandomTensor(shape, seed) * scale;
+  return RandomTensor(shape, seed) * scale;
 }
 
 at::Tensor RandomIds(at::IntArrayRef shape, int64_t vocab_size, uint64_t seed) {
@@ -251,8 +251,8 @@ TEST(ScoringHead, AnEmptyListOfCandidatesLeavesTheTailAsItIs) {
 
 void ExpectRefused(const Rows& rows, const at::Tensor& sampled, const at::Tensor& candidates,
                    const ScoringOptions& options, const std::string& part) {
-  testing::ExpectThrows(
-      part, [&] { ScoreRowsOfHead(rows.hidden, rows.lm_head, sampled, candidates, options); });
+  ExpectThrows(part,
+               [&] { ScoreRowsOfHead(rows.hidden, rows.lm_head, sampled, candidates, options); });
 }
 
 TEST(ScoringHead, RefusesWrongInputsByName) {
@@ -274,4 +274,4 @@ TEST(ScoringHead, RefusesWrongInputsByName) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

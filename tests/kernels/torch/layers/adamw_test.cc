@@ -9,7 +9,7 @@
 
 #include "tests/kernels/torch/expect_throws.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 std::vector<AdamWState> MakeStates(at::ScalarType parameter_type, at::ScalarType gradient_type) {
@@ -256,7 +256,7 @@ TEST(FusedAdamW, WrongTensorsAreRefused) {
                                 const at::Tensor& wrong) {
     std::vector<AdamWState> states = MakeStates(at::kFloat, at::kFloat);
     states[0].*member = wrong;
-    testing::ExpectThrows(part, [&] { UpdateAdamW({}, states); });
+    ExpectThrows(part, [&] { UpdateAdamW({}, states); });
   };
   expect_throws("gradient has shape [40, 999]", &AdamWState::gradient, at::zeros({40, 999}));
   expect_throws("gradient is Half", &AdamWState::gradient, at::zeros({40, 1000}, at::kHalf));
@@ -269,4 +269,4 @@ TEST(FusedAdamW, WrongTensorsAreRefused) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -12,10 +12,9 @@
 #include "tests/kernels/torch/expect_throws.h"
 #include "tests/kernels/torch/threads_restored.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
-using testing::ExpectThrows;
 using Tensors = std::vector<at::Tensor>;
 
 // The tolerance is relative to the largest number, where roundings are largest, plus 0.1 for
@@ -226,4 +225,4 @@ TEST(Layers, WrongTensorsAreRefused) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

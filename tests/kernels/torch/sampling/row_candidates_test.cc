@@ -11,7 +11,7 @@
 #include "common/base/status.h"
 #include "tests/kernels/torch/random_tensor.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -55,7 +55,7 @@ void ExpectSummary(const at::Tensor& logits_V, const RowToSummarize& row,
 TEST(RowCandidates, AreTheLargestLogitsAndTheNamedIdsWithSumsOfTheRest) {
   // The rows of the largest vocabulary come in several chunks.
   for (const int64_t size : {1, 3, 512, 513, 2000, 70001}) {
-    const at::Tensor logits = testing::RandomTensor({65, size}, 6) * 3;
+    const at::Tensor logits = RandomTensor({65, size}, 6) * 3;
     logits[1].round_();  // ties
     logits[2].narrow(0, size / 2, size - size / 2).fill_(-kInfinity);
     std::vector<RowToSummarize> rows;
@@ -78,7 +78,7 @@ TEST(RowCandidates, AreTheLargestLogitsAndTheNamedIdsWithSumsOfTheRest) {
 }
 
 TEST(RowCandidates, HoldWhatIsNotFinite) {
-  const at::Tensor logits = testing::RandomTensor({3, 3000}, 7);
+  const at::Tensor logits = RandomTensor({3, 3000}, 7);
   logits[0][2999] = std::nanf("");
   logits[1][0] = kInfinity;
   logits[2].fill_(-kInfinity);
@@ -92,4 +92,4 @@ TEST(RowCandidates, HoldWhatIsNotFinite) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -3,7 +3,6 @@
 #include "kernels/torch/self_check/self_check.h"
 
 #include <c10/util/Exception.h>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -16,11 +15,12 @@
 #include <thread>
 #include <vector>
 
-namespace taopd {
+#include "tests/support/status_matchers.h"
+
+namespace taopd::testing {
 namespace {
 
 using Outcome = KernelVerdict::Outcome;
-using ::testing::HasSubstr;
 
 SelfCheckShape SmallModel(at::ScalarType dtype) {
   SelfCheckShape shape;
@@ -310,6 +310,7 @@ const Fault kFaults[] = {
      }},
 };
 
+// Each run has every fourth fault, which belong to different kinds.
 TEST(SelfCheck, FindsEachPlantedFaultAndNothingElse) {
   constexpr size_t kRuns = 4;
   for (size_t run = 0; run < kRuns; ++run) {
@@ -393,4 +394,4 @@ TEST(SelfCheck, WithoutAComparisonTheKernelIsUsed) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing
