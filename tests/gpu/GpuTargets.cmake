@@ -1,11 +1,5 @@
-set(kernel_tests ${PROJECT_SOURCE_DIR}/tests/kernels/cuda)
-taopd_test(gpu_kernels_test
-  SRCS ${kernel_tests}/attention/decode_step_test.cc ${kernel_tests}/attention/paged_attention_test.cc
-       ${kernel_tests}/attention/rotate_and_append_test.cc
-       ${kernel_tests}/head/fused_head_plan_test.cc ${kernel_tests}/head/fused_head_test.cc
-       ${kernel_tests}/head/fused_scoring_test.cc
-       ${kernel_tests}/layers/norms_and_swiglu_test.cc ${kernel_tests}/sampling/sample_rows_test.cc
-       ${CMAKE_CURRENT_LIST_DIR}/cublaslt.cc
+include(${PROJECT_SOURCE_DIR}/tests/kernels/cuda/KernelTests.cmake)
+taopd_test(gpu_kernels_test SRCS ${cuda_kernel_tests} ${CMAKE_CURRENT_LIST_DIR}/cublaslt.cc
   DEPS taopd_kernels_cuda taopd_kernels LABELS gpu TIMEOUT 300)
 taopd_test(gpu_heads_test TORCH SRCS ${CMAKE_CURRENT_LIST_DIR}/heads_test.cc
   DEPS taopd_kernels_torch LABELS gpu TIMEOUT 300)
