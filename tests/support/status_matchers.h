@@ -1,4 +1,4 @@
-// Macros for expectations on absl::Status and absl::StatusOr:
+// Macros for expectations on absl::Status and absl::StatusOr, with the names of codes and matchers:
 //   EXPECT_OK(status_or_value);
 //   EXPECT_ERROR(status_or_value, kNotFound, "part of the message");
 //   ASSERT_OK_AND_ASSIGN(auto value, MakeValue());
@@ -11,6 +11,15 @@
 
 namespace taopd::testing {
 using enum absl::StatusCode;
+// The matchers that most tests name.
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::Pair;
+using ::testing::StartsWith;
 
 inline absl::Status StatusOf(const absl::Status& status) { return status; }
 template <typename T>
