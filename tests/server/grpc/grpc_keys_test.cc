@@ -6,10 +6,10 @@
 #include "tests/server/grpc/every_method.h"
 #include "tests/server/grpc/grpc_server_fixture.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
-class GrpcKeysTest : public testing::GrpcServerFixture {
+class GrpcKeysTest : public GrpcServerFixture {
  protected:
   void SetUp() override {
     Ready();
@@ -22,12 +22,12 @@ class GrpcKeysTest : public testing::GrpcServerFixture {
   grpc::StatusCode Call(const std::string& method, const std::vector<std::string>& authorizations,
                         const std::string& message = "") {
     std::string answer;
-    return testing::UnaryCall(channel_, method, message, authorizations, &answer).error_code();
+    return UnaryCall(channel_, method, message, authorizations, &answer).error_code();
   }
 
   static std::vector<std::string> Methods() {
     std::vector<std::string> names;
-    for (const auto* method : testing::EveryMethod()) names.push_back(testing::PathOf(*method));
+    for (const auto* method : EveryMethod()) names.push_back(PathOf(*method));
     return names;
   }
 
@@ -56,10 +56,9 @@ TEST_F(GrpcKeysTest, ARefusedCallIsCountedOnce) {
   for (const char* method :
        {"grpc/Score", "grpc/ScoreStream", "grpc/Generate", "grpc/GetTeacherInfo",
         "grpc/vllm.Inference/Generate", "grpc/vllm.Control/Abort"}) {
-    EXPECT_THAT(text,
-                ::testing::HasSubstr(Concat("taopd_teacher_requests_total{code=\"UNAUTHENTICATED"
-                                            "\",method=\"",
-                                            method, "\"} 1\n")));
+    EXPECT_THAT(text, HasSubstr(Concat("taopd_teacher_requests_total{code=\"UNAUTHENTICATED"
+                                       "\",method=\"",
+                                       method, "\"} 1\n")));
   }
 }
 
@@ -68,4 +67,4 @@ TEST_F(GrpcKeysTest, ProbesNeedNone) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

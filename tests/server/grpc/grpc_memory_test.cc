@@ -10,12 +10,10 @@
 #include "tests/server/grpc/every_method.h"
 #include "tests/server/grpc/grpc_server_fixture.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using google::protobuf::MethodDescriptor;
-using ::testing::AllOf;
-using ::testing::HasSubstr;
 
 constexpr size_t kMessageBytes = 16 << 20;
 // Client and server are one process: the message exists about five times. Parsed, it would take 8
@@ -36,7 +34,7 @@ int64_t StatusBytes(const std::string& name) {
 }
 void ResetPeak() { std::ofstream("/proc/self/clear_refs") << "5"; }
 
-class GrpcMemoryTest : public testing::GrpcServerFixture {
+class GrpcMemoryTest : public GrpcServerFixture {
  protected:
   void SetUp() override {
     Ready();
@@ -56,11 +54,11 @@ class GrpcMemoryTest : public testing::GrpcServerFixture {
   void SendToEveryMethod(const std::string& element) {
     std::string message;
     while (message.size() < kMessageBytes) message += element;
-    for (const MethodDescriptor* method : testing::EveryMethod()) {
+    for (const MethodDescriptor* method : EveryMethod()) {
       SCOPED_TRACE(method->full_name());
       ResetPeak();
       const int64_t before = StatusBytes("VmRSS");
-      const grpc::Status status = Call(testing::PathOf(*method), message);
+      const grpc::Status status = Call(PathOf(*method), message);
       if (kIsPeakMeasured) {
         EXPECT_LE(StatusBytes("VmHWM") - before, kMaxGrowth);
       }
@@ -87,9 +85,9 @@ TEST_F(GrpcMemoryTest, ManyEmptyTextsAndMessagesAreRefused) {
 }
 
 TEST_F(GrpcMemoryTest, MalformedRequestsAreRefusedByName) {
-  for (const MethodDescriptor* method : testing::EveryMethod()) {
+  for (const MethodDescriptor* method : EveryMethod()) {
     SCOPED_TRACE(method->full_name());
-    const grpc::Status status = Call(testing::PathOf(*method), "\x0a\x05r");
+    const grpc::Status status = Call(PathOf(*method), "\x0a\x05r");
     if (!ReadsItsRequest(*method)) {
       EXPECT_TRUE(status.ok());
       continue;
@@ -109,7 +107,7 @@ TEST_F(GrpcMemoryTest, TextThatIsNotUtf8IsRefusedByTheNameOfItsMessage) {
 
 // A message that is one array or one text is judged by what it says, up to the largest.
 TEST_F(GrpcMemoryTest, LargeArraysAndTextsAreParsed) {
-  v1::ScoreRequest score = testing::MakeScoreRequest();
+  v1::ScoreRequest score = MakeScoreRequest();
   score.mutable_token_ids()->Resize((kMaxMessageBytes - 100) / 4, 1);
   EXPECT_THAT(Call("/taopd.v1.Teacher/Score", score.SerializeAsString()).error_message(),
               HasSubstr(Concat("token_ids has ", score.token_ids_size(), " entries")));
@@ -122,7 +120,7 @@ TEST_F(GrpcMemoryTest, LargeArraysAndTextsAreParsed) {
 // Fields of a newer client do no harm.
 TEST_F(GrpcMemoryTest, FewUnknownFieldsAreIgnored) {
   const std::string message =
-      testing::MakeScoreRequest().SerializeAsString() + std::string("\x70\x01\x72\x03new", 7);
+      MakeScoreRequest().SerializeAsString() + std::string("\x70\x01\x72\x03new", 7);
   EXPECT_TRUE(Call("/taopd.v1.Teacher/Score", message).ok());
 }
 
@@ -143,4 +141,4 @@ TEST_F(GrpcMemoryTest, RefusedMessagesAreCounted) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -11,8 +11,6 @@
 namespace taopd::testing {
 namespace {
 
-using ::testing::HasSubstr;
-
 using GrpcServerTest = GrpcServerFixture;
 
 // The call is refused; protobuf would also write a line for each such string, which a client could

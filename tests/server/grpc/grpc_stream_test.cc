@@ -8,8 +8,6 @@
 namespace taopd::testing {
 namespace {
 
-using ::testing::HasSubstr;
-
 class GrpcStreamTest : public GrpcServerFixture {
  protected:
   using Stream = grpc::ClientReaderWriter<v1::ScoreRequest, v1::ScoreStreamResponse>;

@@ -8,15 +8,13 @@
 #include "server/grpc/reflection.h"
 #include "tests/server/grpc/grpc_server_fixture.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ReflectionRequest = grpc::reflection::v1::ServerReflectionRequest;
 using ReflectionResponse = grpc::reflection::v1::ServerReflectionResponse;
 
-class ReflectionTest : public testing::GrpcServerFixture {
+class ReflectionTest : public GrpcServerFixture {
  protected:
   void SetUp() override {}
   void Start(bool reflection, const ApiKeys* keys = nullptr) {
@@ -158,4 +156,4 @@ TEST(ReflectionAnswerTest, FilesAndExtensionsAreFoundByName) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

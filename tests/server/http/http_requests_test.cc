@@ -4,14 +4,12 @@
 
 #include "tests/server/http/http_server_fixture.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using nlohmann::json;
-using ::testing::HasSubstr;
-using ::testing::StartsWith;
 
-using HttpRequestsTest = testing::HttpServerFixture;
+using HttpRequestsTest = HttpServerFixture;
 
 // RFC 9112, 6.3: the body is empty. Routes that need one say so.
 TEST_F(HttpRequestsTest, APostWithoutALengthHasAnEmptyBody) {
@@ -91,4 +89,4 @@ TEST_F(HttpRequestsTest, NoMemoryOfMessagesIsHeldWhenIdle) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

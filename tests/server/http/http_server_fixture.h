@@ -1,7 +1,6 @@
 // A server on 127.0.0.1, its client, and an engine that can hold work back.
 #pragma once
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <httplib.h>
 

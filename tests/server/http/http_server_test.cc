@@ -10,8 +10,6 @@ namespace taopd::testing {
 namespace {
 
 using nlohmann::json;
-using ::testing::HasSubstr;
-using ::testing::StartsWith;
 
 using HttpServerTest = HttpServerFixture;
 

@@ -13,8 +13,6 @@
 namespace taopd::testing {
 namespace {
 
-using ::testing::HasSubstr;
-
 constexpr int64_t kBudgetBytes = 4 << 20;
 constexpr int64_t kMaxMessage = 2 << 20;
 const std::string kSettingsFrame = MakeFrame(FrameType::kSettings, 0, 0);
@@ -166,12 +164,12 @@ TEST_F(FrameGuardTest, AMessageBeyondTheBudgetIsRefusedAlone) {
   EXPECT_OK(FromServer(said));
   EXPECT_EQ(to_client_, said);
   EXPECT_OK(FromServer(kAck + Trailers(1)));
-  EXPECT_THAT(to_client_, ::testing::StartsWith(said));
+  EXPECT_THAT(to_client_, StartsWith(said));
   EXPECT_THAT(to_client_, HasSubstr("grpc-status\x01"
                                     "8"));
   EXPECT_THAT(to_client_, HasSubstr("max_message_memory_bytes"));
-  EXPECT_THAT(to_client_, ::testing::Not(HasSubstr("application/grpc")));  // it has had headers
-  EXPECT_THAT(to_client_, ::testing::Not(HasSubstr(kAck)));
+  EXPECT_THAT(to_client_, Not(HasSubstr("application/grpc")));  // it has had headers
+  EXPECT_THAT(to_client_, Not(HasSubstr(kAck)));
   EXPECT_THAT(to_client_, ::testing::EndsWith(Trailers(1)));
   EXPECT_OK(FromClient(MakeFrame(FrameType::kResetStream, 0, 3, "\0\0\0\0")));
   EXPECT_EQ(budget_.num_used(), 0);

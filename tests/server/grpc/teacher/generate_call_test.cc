@@ -7,12 +7,10 @@
 #include "server/grpc/teacher/generate_call.h"
 #include "tests/server/grpc/grpc_server_fixture.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
-using ::testing::HasSubstr;
-
-class GenerateCallTest : public testing::GrpcServerFixture {
+class GenerateCallTest : public GrpcServerFixture {
  protected:
   static v1::GenerateRequest Request() {
     v1::GenerateRequest request;
@@ -48,7 +46,7 @@ class GenerateCallTest : public testing::GrpcServerFixture {
     inference.sampling->max_new_tokens = request.max_new_tokens();
     inference.sampling->raw_log_probs = true;
     inference.sampling->ignore_eos = request.ignore_eos();
-    return testing::FakeGenerate(inference);
+    return FakeGenerate(inference);
   }
 };
 
@@ -69,9 +67,9 @@ TEST_F(GenerateCallTest, OneMessagePerSequenceWithTokensAndLogProbs) {
     EXPECT_EQ(message.request_id(), "r");
     EXPECT_EQ(message.revision(), fake_.model->revision);
     EXPECT_EQ(message.finish_reason(), v1::FINISH_REASON_LENGTH);
-    EXPECT_THAT(message.token_ids(), ::testing::ElementsAreArray(expected.ids));
-    EXPECT_THAT(message.logprobs(), ::testing::ElementsAreArray(expected.log_probs));
-    EXPECT_THAT(message.raw_logprobs(), ::testing::ElementsAreArray(expected.raw_log_probs));
+    EXPECT_THAT(message.token_ids(), ElementsAreArray(expected.ids));
+    EXPECT_THAT(message.logprobs(), ElementsAreArray(expected.log_probs));
+    EXPECT_THAT(message.raw_logprobs(), ElementsAreArray(expected.raw_log_probs));
   }
   EXPECT_EQ(indices, (std::set<uint32_t>{0, 1, 2}));
   std::set<uint64_t> seeds;
@@ -90,9 +88,9 @@ TEST_F(GenerateCallTest, StreamedTokensComeOneByOneAndTheLastMessageHasNone) {
   const GeneratedTokens expected = Expected(request);
   ASSERT_EQ(messages.size(), expected.ids.size() + 1);
   for (size_t i = 0; i < expected.ids.size(); ++i) {
-    EXPECT_THAT(messages[i].token_ids(), ::testing::ElementsAre(expected.ids[i]));
-    EXPECT_THAT(messages[i].logprobs(), ::testing::ElementsAre(expected.log_probs[i]));
-    EXPECT_THAT(messages[i].raw_logprobs(), ::testing::ElementsAre(expected.raw_log_probs[i]));
+    EXPECT_THAT(messages[i].token_ids(), ElementsAre(expected.ids[i]));
+    EXPECT_THAT(messages[i].logprobs(), ElementsAre(expected.log_probs[i]));
+    EXPECT_THAT(messages[i].raw_logprobs(), ElementsAre(expected.raw_log_probs[i]));
     EXPECT_EQ(messages[i].finish_reason(), v1::FINISH_REASON_UNSPECIFIED);
   }
   EXPECT_EQ(messages.back().token_ids_size(), 0);
@@ -121,8 +119,8 @@ TEST_F(GenerateCallTest, RefusalsNameTheField) {
 
 // Each sequence has a copy of the fields.
 TEST_F(GenerateCallTest, CopiesOfTheFieldsAreCountedAndLimited) {
-  fake_ = testing::MakeFakeModel(
-      false, std::make_unique<testing::FakeEngine>(EngineLimits{
+  fake_ = MakeFakeModel(
+      false, std::make_unique<FakeEngine>(EngineLimits{
                  .vocab_size = 131072, .max_model_len = 64, .max_queued_tokens = 100000}));
   Ready();
   v1::GenerateRequest request = Request();
@@ -201,4 +199,4 @@ TEST_F(GenerateCallTest, CancelsAtRandomMomentsLeaveNothingBehind) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -60,7 +60,7 @@ TEST(ScoreStreamTest, MessageThatCannotBeParsedEndsTheCallAfterTheAnswers) {
             "taopd.v1.ScoreRequest of 3 bytes is malformed");
   step.Done();
   EXPECT_THAT(step.metrics.Text(step.state),
-              ::testing::HasSubstr("code=\"INVALID_ARGUMENT\",method=\"grpc/ScoreStream\"} 1"));
+              HasSubstr("code=\"INVALID_ARGUMENT\",method=\"grpc/ScoreStream\"} 1"));
 }
 
 TEST(ScoreStreamTest, MalformedMessageThatArrivesAfterTheCancellationChangesNothing) {
@@ -69,8 +69,7 @@ TEST(ScoreStreamTest, MalformedMessageThatArrivesAfterTheCancellationChangesNoth
   step.ReceiveMalformed();
   EXPECT_EQ(step.wire.final_status->error_code(), grpc::StatusCode::CANCELLED);
   step.Done();
-  EXPECT_THAT(step.metrics.Text(step.state),
-              ::testing::Not(::testing::HasSubstr("INVALID_ARGUMENT")));
+  EXPECT_THAT(step.metrics.Text(step.state), Not(HasSubstr("INVALID_ARGUMENT")));
 }
 
 // The message was read before the cancellation, and its reaction runs after it: gRPC calls OnDone

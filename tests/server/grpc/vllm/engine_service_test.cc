@@ -8,15 +8,12 @@
 #include "proto/vllm/engine.grpc.pb.h"
 #include "tests/server/grpc/grpc_server_fixture.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 namespace engine = vllm::grpc::engine;
-using ::testing::ElementsAre;
-using ::testing::ElementsAreArray;
-using ::testing::HasSubstr;
 
-class VllmEngineServiceTest : public testing::GrpcServerFixture {
+class VllmEngineServiceTest : public GrpcServerFixture {
  protected:
   void SetUp() override {
     GrpcServerFixture::SetUp();
@@ -54,7 +51,7 @@ class VllmEngineServiceTest : public testing::GrpcServerFixture {
     request.sampling->temperature = 0.0f;
     request.sampling->max_new_tokens = 3;
     request.sampling->ignore_eos = true;
-    const std::vector<int32_t> ids = testing::FakeGenerate(request).ids;
+    const std::vector<int32_t> ids = FakeGenerate(request).ids;
     return {ids.begin(), ids.end()};
   }
 
@@ -79,7 +76,7 @@ TEST_F(VllmEngineServiceTest, OneMessageHoldsTheWholeAnswer) {
   EXPECT_EQ(complete.matched_stop_case(), engine::GenerateComplete::MATCHED_STOP_NOT_SET);
 
   const ScoreParams params = {.top_k = 2};
-  const ScoreRows rows = testing::FakeScore({3, 5, 7, 2}, params);
+  const ScoreRows rows = FakeScore({3, 5, 7, 2}, params);
   const engine::InputLogProbs& input = complete.input_logprobs();
   EXPECT_THAT(input.token_ids(), ElementsAre(3, 5, 7, 2));
   ASSERT_EQ(input.token_logprobs_size(), 4);
@@ -187,7 +184,7 @@ TEST_F(VllmEngineServiceTest, SaysWhatEndedASequence) {
   EXPECT_EQ(messages[0].complete().matched_token_id(), greedy[1]);
   EXPECT_EQ(messages[0].complete().output_ids_size(), 2);
   request = Request();
-  const std::string text = testing::FakeTokenizer().TokenBytes(static_cast<int32_t>(greedy[0]));
+  const std::string text = FakeTokenizer().TokenBytes(static_cast<int32_t>(greedy[0]));
   request.mutable_sampling_params()->add_stop(text);
   ASSERT_TRUE(Generate(request, &messages).ok());
   EXPECT_EQ(messages[0].complete().matched_stop_str(), text);
@@ -318,4 +315,4 @@ TEST_F(VllmEngineServiceTest, AGatewayLearnsWhatIsServed) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

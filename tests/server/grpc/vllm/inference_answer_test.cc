@@ -1,14 +1,12 @@
 #include "server/grpc/vllm/inference_answer.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/server/fake_engine.h"
+#include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using ::testing::ElementsAre;
 
 // An id that is a byte that no text in UTF-8 has; id v else is the letter 'a' + v.
 constexpr int32_t kBroken = 30;
@@ -136,4 +134,4 @@ TEST(PromptInfoTest, PositionZeroHasNoPrediction) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -1,5 +1,4 @@
 // vllm.Inference and vllm.Control with real sockets and an engine whose numbers are known.
-#include <gmock/gmock.h>
 
 #include <thread>
 
@@ -9,13 +8,10 @@
 #include "tests/server/grpc/grpc_server_fixture.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
-using ::testing::ElementsAreArray;
-using ::testing::HasSubstr;
-
-class VllmServiceTest : public testing::GrpcServerFixture {
+class VllmServiceTest : public GrpcServerFixture {
  protected:
   void SetUp() override {
     GrpcServerFixture::SetUp();
@@ -66,7 +62,7 @@ TEST_F(VllmServiceTest, PromptLogProbsAreFlatArrays) {
   const grpc::Status status = Generate(request, &response);
   ASSERT_TRUE(status.ok()) << status.error_message();
   const ScoreParams params = {.top_k = 2, .rank = true};
-  const ScoreRows rows = testing::FakeScore({3, 5, 7, 2}, params);
+  const ScoreRows rows = FakeScore({3, 5, 7, 2}, params);
   const vllm::PromptInfo& info = response.prompt_info();
   ASSERT_EQ(info.logprobs_size(), 4);
   for (int r = 0; r < 3; ++r) {
@@ -118,7 +114,7 @@ TEST_F(VllmServiceTest, TextPromptsAndDefaultsReachTheEngine) {
   request.set_text("cab");
   vllm::GenerateResponse response;
   ASSERT_TRUE(Generate(request, &response).ok());
-  EXPECT_THAT(fake_.engine->seen().back().token_ids, ::testing::ElementsAre(1, 2, 0, 1));
+  EXPECT_THAT(fake_.engine->seen().back().token_ids, ElementsAre(1, 2, 0, 1));
   // Without a temperature it is greedy; without a number of tokens, what the context leaves.
   request = Request();
   request.clear_stopping();
@@ -237,4 +233,4 @@ TEST_F(VllmServiceTest, InfoSaysWhatIsServed) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -7,12 +7,11 @@
 #include "server/http/chat/chat.h"
 #include "tests/server/http/protocol_fixture.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using nlohmann::json;
 using nlohmann::ordered_json;
-using ::testing::HasSubstr;
 
 // Letters only: the fake tokenizer knows no others.
 constexpr char kTemplate[] =
@@ -20,11 +19,11 @@ constexpr char kTemplate[] =
     "{%- if tools -%}t{{ tools[0].function.name }}{%- endif -%}"
     "{%- if add_generation_prompt -%}{{ 'z' if enable_thinking else 'y' }}{%- endif -%}";
 
-class ChatTest : public testing::ProtocolTest {
+class ChatTest : public ProtocolTest {
  protected:
   ChatTest() { SetTemplate(kTemplate); }
   void SetTemplate(const std::string& source) {
-    fake_.model->chat_template = testing::MakeChatTemplate(source);
+    fake_.model->chat_template = MakeChatTemplate(source);
   }
   static json WithMessages(json body) {
     if (!body.contains("messages")) body["messages"] = {{{"role", "user"}, {"content", "bc"}}};
@@ -227,4 +226,4 @@ TEST(ChatMessagesTest, ToolCallsAndReasoningAreNormalized) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

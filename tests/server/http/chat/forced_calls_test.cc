@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using Calls = std::vector<std::pair<std::string, std::string>>;  // names and arguments
@@ -70,4 +70,4 @@ TEST(ForcedCallsTest, AStreamGivesTheSameForEveryCut) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -10,7 +10,7 @@
 #include "tests/server/http/protocol_fixture.h"
 #include "tests/support/stub_engine.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using nlohmann::json;
@@ -169,7 +169,7 @@ TEST(ToolCallStreamTest, NothingIsHeldBackForLong) {
 }
 
 // Generates the tokens 1, 2, ... of a script, and then 0, which ends the text.
-class ScriptEngine final : public testing::StubEngine {
+class ScriptEngine final : public StubEngine {
  public:
   explicit ScriptEngine(int32_t num_tokens) : num_tokens_(num_tokens) {}
   ~ScriptEngine() override {
@@ -189,7 +189,7 @@ class ScriptEngine final : public testing::StubEngine {
     });
     return threads_.size();
   }
-  EngineLimits limits() const override { return testing::FakeEngine().limits(); }
+  EngineLimits limits() const override { return FakeEngine().limits(); }
 
  private:
   const int32_t num_tokens_;
@@ -197,7 +197,7 @@ class ScriptEngine final : public testing::StubEngine {
 };
 
 // Token i is piece i - 1.
-class PieceTokenizer final : public testing::FakeTokenizer {
+class PieceTokenizer final : public FakeTokenizer {
  public:
   explicit PieceTokenizer(std::vector<std::string> pieces) : pieces_(std::move(pieces)) {}
   std::vector<int32_t> Encode(std::string_view, bool) const override { return {1}; }
@@ -214,14 +214,14 @@ class PieceTokenizer final : public testing::FakeTokenizer {
   const std::vector<std::string> pieces_;
 };
 
-class ToolChatTest : public testing::ProtocolTest {
+class ToolChatTest : public ProtocolTest {
  protected:
   void Serve(ToolCallFormat format, std::vector<std::string> pieces) {
     auto model = std::make_shared<ServedModel>();
     model->engine = std::make_unique<ScriptEngine>(static_cast<int32_t>(pieces.size()));
     model->limits = model->engine->limits();
     model->tokenizer = std::make_unique<PieceTokenizer>(std::move(pieces));
-    model->chat_template = testing::MakeChatTemplate("{{ messages[0].content }}");
+    model->chat_template = MakeChatTemplate("{{ messages[0].content }}");
     model->tool_call_format = format;
     state_.SetReady(model);
   }
@@ -321,4 +321,4 @@ TEST_F(ToolChatTest, Llama3WritesParameters) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

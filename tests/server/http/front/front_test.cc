@@ -19,9 +19,6 @@ namespace taopd::testing {
 namespace {
 
 using ::testing::EndsWith;
-using ::testing::HasSubstr;
-using ::testing::Not;
-using ::testing::StartsWith;
 
 // Answers with the request's body. Paths: /wait waits until Release; /stream sends chunks;
 // /endless sends them until the client is gone; /probe is a probe.

@@ -2,7 +2,6 @@
 // bytes are cut into pieces.
 #include "server/http/parser/request_parser.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <random>
@@ -11,12 +10,12 @@
 
 #include "common/base/status.h"
 #include "tests/server/http/hostile_requests.h"
+#include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using State = RequestParser::State;
-using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
 const RequestLimits kSmall = {.max_head_bytes = 2000,
@@ -167,9 +166,9 @@ TEST(RequestParserTest, AnEmptyBodyTakesNoMemory) {
 }
 
 TEST(RequestParserTest, RefusesHostileRequests) {
-  for (const auto& requests : {testing::HostileRequestLines(), testing::HostileHeaders(),
-                               testing::HostileLengths(), testing::HostileChunks()}) {
-    for (const testing::HostileRequest& request : requests) {
+  for (const auto& requests :
+       {HostileRequestLines(), HostileHeaders(), HostileLengths(), HostileChunks()}) {
+    for (const HostileRequest& request : requests) {
       EXPECT_EQ(Outcome(request.bytes + testing::kSmuggled, RequestLimits()),
                 Concat(request.status))
           << request.name;
@@ -254,4 +253,4 @@ TEST(RequestParserTest, MemoryFollowsWhatHasArrived) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

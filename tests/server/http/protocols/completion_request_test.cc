@@ -9,7 +9,6 @@ namespace taopd::testing {
 namespace {
 
 using nlohmann::json;
-using ::testing::HasSubstr;
 
 absl::StatusOr<CompletionRequest> Parse(const std::string& body, bool with_tokenizer = false) {
   return ReadAs(ReadCompletionRequest, body, *MakeFakeModel(with_tokenizer).model);

@@ -11,8 +11,6 @@
 namespace taopd::testing {
 namespace {
 
-using ::testing::HasSubstr;
-
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
 CompletionRequest MakeRequest() {

@@ -8,8 +8,6 @@ namespace taopd::testing {
 namespace {
 
 using nlohmann::json;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 // Knows " a" to " o" as single tokens, 16 to 30.
 class SpacedTokenizer final : public FakeTokenizer {
@@ -59,8 +57,7 @@ TEST(CompletionSamplingTest, ReadsTheFieldsOfTexts) {
                                               {"user", "anyone"},
                                               {"response_format", {{"type", "text"}}}});
   EXPECT_EQ(request.sampling.top_p, 0.5f);
-  EXPECT_THAT(request.sampling.logit_bias.entries(),
-              ElementsAre(::testing::Pair(4, -100.0f), ::testing::Pair(5, 1.5f)));
+  EXPECT_THAT(request.sampling.logit_bias.entries(), ElementsAre(Pair(4, -100.0f), Pair(5, 1.5f)));
   EXPECT_EQ(request.stop, std::vector<std::string>{"bc"});
   EXPECT_TRUE(request.include_stop_str_in_output);
   EXPECT_THAT(Accepted({{"stop", {"a", "b"}}}).stop, ElementsAre("a", "b"));

@@ -4,12 +4,12 @@
 #include "server/http/protocols/protocols.h"
 #include "tests/server/http/protocol_fixture.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using nlohmann::json;
 
-class CompletionStreamTest : public testing::ProtocolTest {
+class CompletionStreamTest : public ProtocolTest {
  protected:
   std::vector<json> Events(const json& body) { return ProtocolTest::Events(RunCompletion, body); }
   // The same, with an engine that generates a token only when the client has all tokens before it.
@@ -213,4 +213,4 @@ TEST_F(CompletionStreamTest, ARefusedPieceCancelsTheWork) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -6,13 +6,12 @@
 
 #include "tests/server/http/protocol_fixture.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using nlohmann::json;
-using ::testing::HasSubstr;
 
-class CompletionTest : public testing::ProtocolTest {
+class CompletionTest : public ProtocolTest {
  protected:
   json Complete(const json& body) { return Ask(RunCompletion, body); }
   std::vector<uint64_t> Seeds() const {
@@ -103,4 +102,4 @@ TEST_F(CompletionTest, CopiesForManyChoicesAreLimited) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

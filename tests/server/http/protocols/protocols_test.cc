@@ -8,11 +8,10 @@
 #include "server/http/routes/tokenize.h"
 #include "tests/server/http/protocol_fixture.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using nlohmann::json;
-using ::testing::HasSubstr;
 
 constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
 
@@ -25,14 +24,14 @@ std::vector<T> Decode(const json& base64) {
   return values;
 }
 
-class ProtocolsTest : public testing::ProtocolTest {
+class ProtocolsTest : public ProtocolTest {
  protected:
   // Returns the fake engine's log-prob.
   static float LogProb(const std::vector<int32_t>& ids, size_t position, int32_t id) {
-    return static_cast<float>(testing::FakeLogProbs(ids, position, 1.0)[id]);
+    return static_cast<float>(FakeLogProbs(ids, position, 1.0)[id]);
   }
   static int32_t Top(const std::vector<int32_t>& ids, size_t position, size_t rank) {
-    return testing::FakeOrder(testing::FakeLogProbs(ids, position, 1.0))[rank];
+    return FakeOrder(FakeLogProbs(ids, position, 1.0))[rank];
   }
 
   const std::vector<int32_t> ids_ = {3, 1, 4, 31};  // the last one has probability 0
@@ -286,4 +285,4 @@ TEST_F(ProtocolsTest, TokenizesAndDetokenizes) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing
