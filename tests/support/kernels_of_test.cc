@@ -8,7 +8,7 @@
 
 #include "kernels/torch/kernel_choice.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 class KernelsOfTest : public ::testing::Environment {
@@ -25,4 +25,4 @@ class KernelsOfTest : public ::testing::Environment {
     ::testing::AddGlobalTestEnvironment(new KernelsOfTest);
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

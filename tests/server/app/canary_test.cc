@@ -1,6 +1,5 @@
 #include "server/app/canary.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,8 +10,6 @@
 
 namespace taopd::testing {
 namespace {
-
-using ::testing::HasSubstr;
 
 EngineLimits Limits() { return FakeEngine().limits(); }
 

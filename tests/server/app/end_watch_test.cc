@@ -5,7 +5,7 @@
 
 #include "common/base/exit_code.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 TEST(EndWatchTest, EndsAProcessThatWaitsForever) {
@@ -26,4 +26,4 @@ TEST(EndWatchTest, IsCalledOff) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

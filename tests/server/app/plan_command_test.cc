@@ -6,15 +6,12 @@
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 class PlanCommand : public ::testing::Test {
  protected:
-  PlanCommand() { testing::WriteFile(dir_.File("config.json"), testing::kQwen3_8b); }
+  PlanCommand() { WriteFile(dir_.File("config.json"), testing::kQwen3_8b); }
 
   // Runs the program's --plan with these flags besides; returns the exit code.
   int Run(std::vector<std::string> flags) {
@@ -39,14 +36,14 @@ class PlanCommand : public ::testing::Test {
     return exit_code;
   }
 
-  testing::TempDir dir_;
+  TempDir dir_;
   absl::StatusOr<MemoryBudget> budget_ = FailedPrecondition("no such device");
   int num_finds_ = 0;
   std::string out_, err_;
 };
 
 TEST_F(PlanCommand, CountsTheGrammarProcessWhereThereIsATokenizer) {
-  testing::WriteFile(dir_.File("tokenizer.json"), "{}");
+  WriteFile(dir_.File("tokenizer.json"), "{}");
   EXPECT_EQ(Run({"--plan-device", "cuda:80GiB"}), kExitOk) << err_;
   EXPECT_THAT(out_, HasSubstr("structured output (limit)    1275068416   1.2 GiB"));
 }
@@ -88,11 +85,11 @@ TEST_F(PlanCommand, PrintsAPlanThatDoesNotFitAndExits71) {
 }
 
 TEST_F(PlanCommand, NamesWhatIsWrongWithTheModel) {
-  testing::WriteFile(dir_.File("config.json"), "{}");
+  WriteFile(dir_.File("config.json"), "{}");
   EXPECT_EQ(Run({"--plan-device", "cpu:16GiB"}), kExitData);
   EXPECT_EQ(out_, "");
   EXPECT_THAT(err_, HasSubstr("architectures is missing"));
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -3,7 +3,6 @@
 #include "server/app/teacher_app.h"
 
 #include <absl/synchronization/notification.h>
-#include <gmock/gmock.h>
 #include <httplib.h>
 #include <signal.h>
 #include <unistd.h>
@@ -164,7 +163,7 @@ TEST_F(TeacherAppTest, AWrongCanaryMakesTheServerUnreadyAndSaysWhy) {
   Serve();
   const auto ready = client_->Get("/ready");
   EXPECT_EQ(ready->status, 503);
-  EXPECT_THAT(ready->body, ::testing::HasSubstr("position 3 are not finite"));
+  EXPECT_THAT(ready->body, HasSubstr("position 3 are not finite"));
   EXPECT_EQ(Complete(), 503);
   EXPECT_FALSE(std::filesystem::exists(options_.ready_file));
   EXPECT_EQ(Terminate(), kExitOk);

@@ -10,11 +10,8 @@
 #include "tests/server/fake_engine.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 
 InferenceRequest Generating() {
   InferenceRequest request = {.token_ids = {3, 5, 7}};
@@ -46,7 +43,7 @@ struct Diary {
 
 // The engine ends all sequences while the delivery thread stands still, and no event runs.
 TEST(EngineRunTest, TheEngineOnlyHandsOver) {
-  testing::FakeModel fake = testing::MakeFakeModel();
+  FakeModel fake = MakeFakeModel();
   Diary diary;
   std::thread::id delivery_id;
   {
@@ -68,7 +65,7 @@ TEST(EngineRunTest, TheEngineOnlyHandsOver) {
 }
 
 TEST(EngineRunTest, ARequestThatAsksForNothingHasAnEmptyResult) {
-  testing::FakeModel fake = testing::MakeFakeModel();
+  FakeModel fake = MakeFakeModel();
   Diary diary;
   const InferenceRequest nothing = {.token_ids = {3}};
   std::make_shared<EngineRun>(fake.engine, nullptr, diary.Events())->Start({nothing, nothing});
@@ -77,7 +74,7 @@ TEST(EngineRunTest, ARequestThatAsksForNothingHasAnEmptyResult) {
 }
 
 TEST(EngineRunTest, TheFirstErrorEndsTheRestAndIsToldAtTheEnd) {
-  testing::FakeModel fake = testing::MakeFakeModel();
+  FakeModel fake = MakeFakeModel();
   fake.engine->FailAfter(1, Internal("the logits are not finite"));
   Diary diary;
   fake.engine->Hold(true);
@@ -89,4 +86,4 @@ TEST(EngineRunTest, TheFirstErrorEndsTheRestAndIsToldAtTheEnd) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

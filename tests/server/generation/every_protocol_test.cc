@@ -20,9 +20,6 @@ namespace taopd::testing {
 namespace {
 
 using nlohmann::json;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::Pair;
 
 // Token v is the letter v; token 0 ends a text.
 constexpr char kLetters[] = "$123456789abcdefghijklmnopqr\"{}:";

@@ -1,6 +1,5 @@
 #include "server/metrics/metered_engine.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <prometheus/text_serializer.h>
 
@@ -16,9 +15,6 @@
 
 namespace taopd::testing {
 namespace {
-
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 // Answers each request inside of Submit; the test's clock moves between the parts of an answer.
 class SteppedEngine final : public StubEngine {

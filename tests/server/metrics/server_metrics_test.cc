@@ -6,9 +6,6 @@
 namespace taopd::testing {
 namespace {
 
-using ::testing::HasSubstr;
-using ::testing::Not;
-
 class ServerMetricsTest : public ::testing::Test {
  protected:
   void ExpectTextHas(const std::vector<std::string>& lines) {

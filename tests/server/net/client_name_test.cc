@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 TEST(ClientNameTest, ASubscriberHasAnIPv4AddressOrHalfAnIPv6Address) {
@@ -78,4 +78,4 @@ TEST(TrustedProxiesTest, RefusesWhatIsNoNetwork) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -8,7 +8,7 @@
 
 #include "absl/time/clock.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 constexpr int kLongMs = 20'000;
@@ -36,4 +36,4 @@ TEST(PollerTest, NamesTheReadyDescriptorsThatAreWatched) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -1,11 +1,11 @@
 #include "server/options/flags.h"
+#include "tests/support/status_matchers.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <CLI/CLI.hpp>
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 struct OptimizerConfig {
@@ -40,8 +40,8 @@ TEST(Flags, ComeFromTheDeclarations) {
   EXPECT_EQ(config.optimizer.warmup_steps, 4);
   EXPECT_TRUE(config.resume);
   EXPECT_EQ(config.files.size(), 2u);
-  EXPECT_THAT(app.help(), ::testing::HasSubstr("Peak learning rate."));
+  EXPECT_THAT(app.help(), HasSubstr("Peak learning rate."));
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -7,10 +7,8 @@
 #include "server/options/version.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using ::testing::HasSubstr;
 
 struct Outcome {
   std::optional<TeacherOptions> options;
@@ -183,4 +181,4 @@ TEST(TeacherOptionsTest, AnUnknownLimitOfTheInstructionSetIsRefused) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -25,8 +25,6 @@
 namespace taopd::testing {
 namespace {
 
-using ::testing::HasSubstr;
-
 class SecureServersTest : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 TEST(ByteBudgetTest, RefusesAboveTheLimitAndReturnsBytes) {
@@ -93,4 +93,4 @@ TEST(ByteBudgetTest, NothingMayBeReservedAndReturnedInAnyOrder) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 constexpr int64_t kMib = int64_t{1} << 20;
@@ -66,4 +66,4 @@ TEST_F(HeapTrimTest, GrowthCanBeReturnedAtOnce) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -1,7 +1,7 @@
 // Threads wait for their turns; a test goes on when a thread has its turn, never after some time.
 #include "server/serving/parse_turns.h"
+#include "tests/support/status_matchers.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -10,10 +10,8 @@
 #include <thread>
 #include <vector>
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using ::testing::ElementsAre;
 
 constexpr size_t kSmall = 1000, kMedium = size_t{512} << 10, kLarge = size_t{8} << 20;
 
@@ -81,4 +79,4 @@ TEST_F(ParseTurnsTest, FreeMemoryIsReturnedBehindLargeBodies) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -6,9 +6,6 @@
 namespace taopd::testing {
 namespace {
 
-using ::testing::HasSubstr;
-using ::testing::Not;
-
 TEST(ServingStateTest, AdmitsOnlyWhenReady) {
   ServingState state(Clock::Real(), absl::Seconds(1));
   EXPECT_ERROR(state.Admit(), kUnavailable, "loading");

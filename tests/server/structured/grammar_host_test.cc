@@ -18,8 +18,6 @@
 namespace taopd::testing {
 namespace {
 
-using ::testing::HasSubstr;
-using ::testing::Not;
 using Kind = GrammarSpec::Kind;
 
 std::vector<pid_t> Children() {
@@ -227,9 +225,8 @@ TEST_F(FakeProgramTest, WhatDoesNotServeIsUnavailable) {
   for (const auto& [name, script] : scripts) {
     SCOPED_TRACE(name);
     const auto [first, second] = Use(script);
-    EXPECT_ERROR(first, absl::StatusCode::kUnavailable,
-                 "field: structured output is not available");
-    EXPECT_ERROR(second, absl::StatusCode::kUnavailable, "structured output is not available");
+    EXPECT_ERROR(first, kUnavailable, "field: structured output is not available");
+    EXPECT_ERROR(second, kUnavailable, "structured output is not available");
   }
   // A grammar gets a strike if no other one can have held up the process.
   const auto [first, second] = Use(ready + "exec cat <&3 >/dev/null", absl::Seconds(1));
@@ -237,8 +234,8 @@ TEST_F(FakeProgramTest, WhatDoesNotServeIsUnavailable) {
   EXPECT_ERROR(second, absl::StatusCode::kInvalidArgument, "field: it did not finish in time");
   GrammarCompilerOptions options;
   options.host.program = "/nowhere/taopd-grammar";
-  EXPECT_ERROR(CompileWith(*NewCompiler(options), Kind::kRegex, "a"),
-               absl::StatusCode::kUnavailable, "cannot start /nowhere");
+  EXPECT_ERROR(CompileWith(*NewCompiler(options), Kind::kRegex, "a"), kUnavailable,
+               "cannot start /nowhere");
 }
 
 }  // namespace

@@ -11,7 +11,6 @@
 namespace taopd::testing {
 namespace {
 
-using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAreArray;
 using Kind = GrammarSpec::Kind;
 
@@ -162,8 +161,8 @@ TEST(GrammarMaskTest, AnswersTheSameHoweverItIsAsked) {
   EXPECT_EQ(end, std::set<int32_t>{kEosId});
   EXPECT_EQ(fed, end);
   // A token that the grammar does not allow, be it from a caller's mistake, is an error.
-  EXPECT_ERROR(AllowedIds(*Grammar::NewMask(grammar, {}), {2 + 'z'}),
-               absl::StatusCode::kInvalidArgument, "does not allow the id");
+  EXPECT_ERROR(AllowedIds(*Grammar::NewMask(grammar, {}), {2 + 'z'}), kInvalidArgument,
+               "does not allow the id");
 }
 
 // The value of a JSON text; discarded if it is none. Bytes that are not UTF-8 become U+FFFD, as

@@ -203,7 +203,7 @@ TEST(HostileGrammarTest, ATextHasItsTime) {
   }
   EXPECT_ERROR(status, kInvalidArgument,
                "structured output: it takes too long to match: the masks of ");
-  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("more than 100 ms"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("more than 100 ms"));
   // Nothing has ended, so the grammar may be tried again, and fails again.
   EXPECT_OK(CompileWith(*compiler, Kind::kEbnf, kAmbiguous));
 }

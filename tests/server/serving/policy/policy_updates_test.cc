@@ -1,7 +1,6 @@
 #include "server/serving/policy/policy_updates.h"
 
 #include <absl/time/clock.h>
-#include <gmock/gmock.h>
 
 #include <filesystem>
 

@@ -1,7 +1,5 @@
 #include "server/serving/policy/received_weights.h"
 
-#include <gmock/gmock.h>
-
 #include <filesystem>
 
 #include "common/io/disk_space.h"

@@ -1,7 +1,5 @@
 #include "server/structured/worker/grammar_queue.h"
 
-#include <gmock/gmock.h>
-
 #include <string>
 #include <vector>
 
@@ -10,8 +8,6 @@
 
 namespace taopd::testing {
 namespace {
-
-using ::testing::ElementsAre;
 
 // Takes `num` frames and charges each with the milliseconds of its grammar.
 std::vector<std::string> TakeAll(GrammarQueue* queue, const std::vector<double>& ms_of_grammar,
@@ -51,11 +47,10 @@ TEST(GrammarStrikesTest, TwoStrikesWithinTheTimeRefuseAGrammarForTheTime) {
   strikes.Add("a", "it is slow", begin);
   EXPECT_OK(strikes.Check("a", begin));
   strikes.Add("a", "it is slow", begin + absl::Minutes(9));
-  EXPECT_ERROR(strikes.Check("a", begin + absl::Minutes(9)), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(strikes.Check("a", begin + absl::Minutes(9)), kInvalidArgument,
                "it is slow; it ended the grammar process 2 times and is refused for 10m");
   EXPECT_OK(strikes.Check("b", begin + absl::Minutes(9)));
-  EXPECT_ERROR(strikes.Check("a", begin + absl::Minutes(18)), absl::StatusCode::kInvalidArgument,
-               "refused for 1m");
+  EXPECT_ERROR(strikes.Check("a", begin + absl::Minutes(18)), kInvalidArgument, "refused for 1m");
   EXPECT_OK(strikes.Check("a", begin + absl::Minutes(19)));
   // Older strikes do not count.
   strikes.Add("a", "it is slow", begin + absl::Minutes(30));
