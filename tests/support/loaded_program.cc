@@ -104,6 +104,7 @@ int ServeTest(int socket) {
     std::string bytes(size, '\0');
     if (!ReadAll(socket, bytes.data(), size)) break;
     const pid_t between = fork();
+    if (between < 0) break;
     if (between == 0) {
       Request request(std::move(bytes));
       OpenFiles(&request);  // so that they exist when the test goes on
@@ -166,6 +167,7 @@ int PassOnSignals(int connection, pid_t pid) {
   std::string bytes(size, '\0');
   if (!ReadAll(connection, bytes.data(), size)) _exit(1);
   const pid_t parent = getpid(), pid = fork();
+  if (pid < 0) _exit(1);  // PassOnSignals would signal all processes
   for (int file = 0; file < 3; ++file) {
     if (pid == 0) dup2(streams[static_cast<size_t>(file)], file);
     close(streams[static_cast<size_t>(file)]);

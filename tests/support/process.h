@@ -33,35 +33,17 @@ inline bool PollUntil(absl::Duration timeout, const std::function<bool()>& ready
 class Process {
  public:
   // arguments[0] is the program. Standard output goes to `output_path`, and so does standard error
-  // unless `errors_path` is set.
+  // unless `errors_path` is set. The test fails if no process can be started.
   Process(const std::vector<std::string>& arguments, const std::string& output_path,
           const std::string& errors_path = "")
       : output_path_(output_path) {
-    if (LoadedProgram* program = LoadedProgram::At(arguments[0])) {
-      pid_ = program->Start(arguments, output_path, errors_path);
-      return;
+    LoadedProgram* const program = LoadedProgram::At(arguments[0]);
+    pid_ = program != nullptr ? program->Start(arguments, output_path, errors_path)
+                              : Execute(arguments, output_path, errors_path);
+    if (pid_ < 0) {
+      ADD_FAILURE() << "cannot start " << arguments[0];
+      finished_ = true;  // for kill and waitpid, -1 is all processes
     }
-    std::vector<char*> argv;
-    for (const std::string& argument : arguments)
-      argv.push_back(const_cast<char*>(argument.c_str()));
-    argv.push_back(nullptr);
-    const auto create = [](const std::string& path) {
-      return open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
-    };
-    const int output = create(output_path);
-    const int errors = errors_path.empty() ? output : create(errors_path);
-    const pid_t parent = getpid();
-    pid_ = fork();
-    if (pid_ == 0) {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);  // the program dies with a killed test
-      if (getppid() != parent) _exit(126);
-      dup2(output, STDOUT_FILENO);
-      dup2(errors, STDERR_FILENO);
-      execv(argv[0], argv.data());
-      _exit(127);
-    }
-    close(output);
-    if (errors != output) close(errors);
   }
   ~Process() {
     if (!running()) return;
@@ -75,7 +57,7 @@ class Process {
     if (running()) kill(pid_, signal);
   }
   // Waits for the end of the program. Returns its exit code, 128 + the signal if it was killed, or
-  // -1 if it still runs at the deadline.
+  // -1 if it still runs at the deadline or was not started.
   int Wait(absl::Duration timeout = absl::Seconds(60)) {
     PollUntil(timeout, [this] { return !running(); });
     return running() ? -1 : exit_code_;
@@ -83,15 +65,44 @@ class Process {
   bool running() {
     if (finished_) return false;
     int status = 0;
-    if (waitpid(pid_, &status, WNOHANG) == 0) return true;
+    const pid_t ended = waitpid(pid_, &status, WNOHANG);
+    if (ended == 0) return true;
     finished_ = true;
-    exit_code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    if (ended == pid_)
+      exit_code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     return false;
   }
   pid_t pid() const { return pid_; }
   std::string Output() const { return ReadFile(output_path_); }
 
  private:
+  // Returns the process, or -1.
+  static pid_t Execute(const std::vector<std::string>& arguments, const std::string& output_path,
+                       const std::string& errors_path) {
+    std::vector<char*> argv;
+    for (const std::string& argument : arguments)
+      argv.push_back(const_cast<char*>(argument.c_str()));
+    argv.push_back(nullptr);
+    const auto create = [](const std::string& path) {
+      return open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    };
+    const int output = create(output_path);
+    const int errors = errors_path.empty() ? output : create(errors_path);
+    const pid_t parent = getpid();
+    const pid_t pid = fork();
+    if (pid == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);  // the program dies with a killed test
+      if (getppid() != parent) _exit(126);
+      dup2(output, STDOUT_FILENO);
+      dup2(errors, STDERR_FILENO);
+      execv(argv[0], argv.data());
+      _exit(127);
+    }
+    close(output);
+    if (errors != output) close(errors);
+    return pid;
+  }
+
   const std::string output_path_;
   pid_t pid_ = -1;
   bool finished_ = false;
