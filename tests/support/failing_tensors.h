@@ -3,6 +3,7 @@
 
 #include <c10/core/CPUAllocator.h>
 
+#include <atomic>
 #include <cstdint>
 #include <new>
 
@@ -25,7 +26,7 @@ class FailingTensors final : public c10::Allocator {
 
  private:
   static constexpr uint8_t kPriority = 1;  // above that of the allocator that is always there
-  int64_t num_left_;
+  std::atomic<int64_t> num_left_;
   c10::Allocator* const real_;
 };
 
