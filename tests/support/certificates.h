@@ -15,7 +15,7 @@ namespace taopd::testing {
 
 class Certificate {
  public:
-  // Signed by `issuer`, or by itself if that is null, and valid for an hour.
+  // Makes a certificate that is valid for an hour and signed by `issuer`, or by itself if null.
   Certificate(const std::string& name, const Certificate* issuer, bool is_authority)
       : key_(EVP_EC_gen("P-256"), &EVP_PKEY_free), x509_(X509_new(), &X509_free) {
     static long serial = 1;

@@ -91,7 +91,8 @@ class LoadedProgram {
     close(sockets[1]);
   }
 
-  // This process's, with the variable that the programs set by a second start of themselves.
+  // Returns this process's environment, with the variable that the programs set when they restart
+  // themselves (common/base/thread_waits.h).
   static std::vector<std::string> Environment() {
     std::vector<std::string> variables;
     for (char** variable = environ; *variable != nullptr; ++variable)

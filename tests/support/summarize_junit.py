@@ -16,7 +16,7 @@ SKIPPED = re.compile(r"^\[  SKIPPED \] \S+ \(\d+ ms\)$", re.M)
 
 
 def count(report):
-    """(passed, failed, skipped) of the report's tests."""
+    """Returns (passed, failed, skipped) of the report's tests."""
     passed = failed = skipped = 0
     for case in ElementTree.parse(report).getroot().iter("testcase"):
         skip = case.find("skipped")
