@@ -7,7 +7,7 @@
 #include "server/app/listener_watch.h"
 #include "server/grpc/guard/grpc_guard.h"
 #include "tests/server/grpc/grpc_server_fixture.h"
-#include "tests/server/http/raw_client.h"
+#include "tests/support/raw_sockets.h"
 
 namespace taopd::testing {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "server/http/http_server.h"
 #include "tests/server/fake_engine.h"
-#include "tests/server/http/raw_client.h"
+#include "tests/support/raw_sockets.h"
 #include "tests/support/status_matchers.h"
 
 namespace taopd::testing {

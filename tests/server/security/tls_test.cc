@@ -17,9 +17,9 @@
 #include "server/security/tls_files.h"
 #include "tests/server/fake_engine.h"
 #include "tests/server/grpc/guard/raw_http2.h"
-#include "tests/server/http/raw_client.h"
 #include "tests/support/certificates.h"
 #include "tests/support/files.h"
+#include "tests/support/raw_sockets.h"
 #include "tests/support/status_matchers.h"
 
 namespace taopd::testing {

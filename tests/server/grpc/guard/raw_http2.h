@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "server/grpc/guard/http2_frames.h"
-#include "tests/server/http/raw_client.h"
+#include "tests/support/raw_sockets.h"
 
 namespace taopd::testing {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "server/http/http_response.h"
-#include "tests/server/http/raw_client.h"
+#include "tests/support/raw_sockets.h"
 #include "tests/support/status_matchers.h"
 
 namespace taopd::testing {
