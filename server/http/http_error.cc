@@ -66,7 +66,7 @@ HttpError ErrorOf(int status, std::string message) {
   return {status, ValueOf(kTypes, status, "BadRequestError"), std::nullopt, std::move(message)};
 }
 
-HttpError FromStatus(const absl::Status& status) {
+HttpError ToHttpError(const absl::Status& status) {
   HttpError error = ErrorOf(ValueOf(kStatuses, status.code(), 500), std::string(status.message()));
   if (error.status == 400 && status.GetPayload(kValidation)) error.type = "Bad Request";
   if (error.status == 400 || error.status == 404) error.param = FieldOf(status);

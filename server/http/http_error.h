@@ -18,7 +18,7 @@ struct HttpError {
 };
 
 // Errors of bodies in vLLM's words: a field of the wrong JSON type, a missing field, and a body
-// that is not a JSON object. FromStatus gives them vLLM's type of such errors.
+// that is not a JSON object. ToHttpError gives them vLLM's type of such errors.
 absl::Status WrongType(const std::string& field, const std::string& expected);
 absl::Status MissingField(const std::string& field);
 absl::Status BadBody(const std::string& message);
@@ -28,6 +28,6 @@ HttpError ErrorOf(int status, std::string message);
 
 // Returns the HTTP form of a status: 400, 404, 429, 499, 500, 503 or 504. The error of a field
 // (server/generation/request_fields.h) has its name in `param`.
-HttpError FromStatus(const absl::Status& status);
+HttpError ToHttpError(const absl::Status& status);
 
 }  // namespace taopd

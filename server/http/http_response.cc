@@ -132,7 +132,7 @@ HttpResponse ErrorResponse(const HttpError& error) {
 }
 
 HttpResponse ToResponse(absl::StatusOr<Answer> answer) {
-  if (!answer.ok()) return ErrorResponse(FromStatus(answer.status()));
+  if (!answer.ok()) return ErrorResponse(ToHttpError(answer.status()));
   if (std::string* json = std::get_if<std::string>(&*answer)) return JsonResponse(std::move(*json));
   return {.headers = {{"Cache-Control", "no-cache"},
                       {"Content-Type", "text/event-stream; charset=utf-8"}},

@@ -39,7 +39,7 @@ std::variant<absl::Time, HttpError> DeadlineOf(const RequestHead& head, absl::Ti
   if (text == nullptr) return absl::InfiniteFuture();
   double seconds = 0.0;
   if (!absl::SimpleAtod(*text, &seconds) || !(seconds > 0.0 && seconds <= kMaxTimeoutSeconds)) {
-    return FromStatus(
+    return ToHttpError(
         InvalidArgument("X-Request-Timeout must be a number of seconds above 0 and at most ",
                         kMaxTimeoutSeconds, ", got ", Excerpt(*text)));
   }
@@ -50,7 +50,7 @@ std::variant<absl::Time, HttpError> DeadlineOf(const RequestHead& head, absl::Ti
 std::optional<HttpError> CheckRequestIdHeader(const RequestHead& head) {
   const std::string* id = head.Find("x-request-id");
   if (id == nullptr || id->size() <= kMaxRequestIdBytes) return std::nullopt;
-  return FromStatus(InvalidArgument("X-Request-Id has ", id->size(), " bytes, the limit is ",
+  return ToHttpError(InvalidArgument("X-Request-Id has ", id->size(), " bytes, the limit is ",
                                     kMaxRequestIdBytes));
 }
 

@@ -40,7 +40,7 @@ void StreamUpdates(const GenerationRequest& request, Generation* generation,
     update = generation->Next();
   }
   if (!update.ok()) {
-    if (!send(Event(FromStatus(update.status()).Json()))) return;
+    if (!send(Event(ToHttpError(update.status()).Json()))) return;
   } else if (request.include_usage && !send(Event(usage_chunk()))) {
     return;
   }

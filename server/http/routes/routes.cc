@@ -94,7 +94,7 @@ Route StaticRoute(const char* path, const HttpResponse& response) {
 }
 
 HttpResponse OkOrError(const absl::Status& status) {
-  return status.ok() ? HttpResponse() : ErrorResponse(FromStatus(status));
+  return status.ok() ? HttpResponse() : ErrorResponse(ToHttpError(status));
 }
 
 }  // namespace

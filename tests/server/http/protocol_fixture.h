@@ -58,7 +58,7 @@ class ProtocolTest : public ::testing::Test {
   HttpError Refused(Run run, const nlohmann::json& body) {
     const absl::StatusOr<Answer> answer = Call(run, body);
     EXPECT_FALSE(answer.ok()) << body << " is accepted";
-    return answer.ok() ? HttpError() : FromStatus(answer.status());
+    return answer.ok() ? HttpError() : ToHttpError(answer.status());
   }
   // Returns the JSON of each event of a stream; the last one is checked and left out. Calls
   // `after_each` when the client has an event.

@@ -76,7 +76,7 @@ void ExpectRefusals(const std::vector<Refusal>& cases) {
     body.update(json::parse("{" + c.fields + "}"));
     const auto parsed = Parse(body.dump(), /*with_tokenizer=*/true);
     ASSERT_FALSE(parsed.ok()) << c.fields.substr(0, 100);
-    const HttpError error = FromStatus(parsed.status());
+    const HttpError error = ToHttpError(parsed.status());
     EXPECT_EQ(error.status, 400) << error.message;
     EXPECT_EQ(error.param.value_or(""), c.param == nullptr ? "" : c.param) << error.message;
     const bool is_type = error.param && error.param->starts_with("body.");
@@ -116,7 +116,7 @@ TEST(CompletionRequestTest, ErrorsOfPromptsAreVllms) {
        "greater than or equal to -1"},
       {R"("truncation_side":"up")", "body.truncation_side", "'left' or 'right'"},
   });
-  const HttpError model = FromStatus(Parse(R"({"prompt":[1],"model":"X"})").status());
+  const HttpError model = ToHttpError(Parse(R"({"prompt":[1],"model":"X"})").status());
   EXPECT_EQ(model.status, 404);
   EXPECT_EQ(model.type, "NotFoundError");
   EXPECT_EQ(model.param, "model");
@@ -125,12 +125,12 @@ TEST(CompletionRequestTest, ErrorsOfPromptsAreVllms) {
 
 TEST(CompletionRequestTest, BodiesThatAreNoObjectsAreBadRequests) {
   for (const char* body : {R"({"prompt":[1])", "[1]", R"({"prompt":[1],"prompt":[2]})"}) {
-    const HttpError error = FromStatus(Parse(body).status());
+    const HttpError error = ToHttpError(Parse(body).status());
     EXPECT_EQ(error.type, "Bad Request");
     EXPECT_EQ(error.param, "body");
     EXPECT_THAT(error.message, HasSubstr("1 validation error"));
   }
-  EXPECT_EQ(FromStatus(Parse(std::string(100000, '[')).status()).param, "body");
+  EXPECT_EQ(ToHttpError(Parse(std::string(100000, '[')).status()).param, "body");
 }
 
 TEST(CompletionRequestTest, ErrorsOfReportsNameTheField) {
@@ -281,7 +281,7 @@ TEST(CompletionRequestTest, FormsThatContradictEachOtherAreRefused) {
         R"("structured_outputs":{"structural_tag":"["})",
         R"("structured_outputs":{"regex":"a"},"response_format":{"type":"json_object"})"}) {
     const auto parsed = Parse(std::string(R"({"prompt":[1],)") + fields + "}");
-    EXPECT_EQ(FromStatus(parsed.status()).status, 400) << fields;
+    EXPECT_EQ(ToHttpError(parsed.status()).status, 400) << fields;
   }
 }
 
@@ -326,13 +326,13 @@ TEST(CompletionRequestTest, PromptsAreTruncatedAsAsked) {
 }
 
 TEST(HttpErrorTest, JsonShape) {
-  EXPECT_EQ(FromStatus(FieldStatus("f", "m \xFF")).Json(),
+  EXPECT_EQ(ToHttpError(FieldStatus("f", "m \xFF")).Json(),
             R"({"error":{"message":"m )"
             "\xEF\xBF\xBD\",\"type\":\"BadRequestError\",\"param\":\"f\",\"code\":400}}");
-  EXPECT_EQ(FromStatus(ResourceExhausted("q")).status, 429);
-  EXPECT_EQ(FromStatus(Unavailable("u")).status, 503);
-  EXPECT_EQ(FromStatus(absl::DeadlineExceededError("d")).status, 504);
-  EXPECT_EQ(FromStatus(Internal("i")).status, 500);
+  EXPECT_EQ(ToHttpError(ResourceExhausted("q")).status, 429);
+  EXPECT_EQ(ToHttpError(Unavailable("u")).status, 503);
+  EXPECT_EQ(ToHttpError(absl::DeadlineExceededError("d")).status, 504);
+  EXPECT_EQ(ToHttpError(Internal("i")).status, 500);
 }
 
 }  // namespace

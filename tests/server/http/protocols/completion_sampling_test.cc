@@ -45,7 +45,7 @@ CompletionRequest Accepted(const json& fields) {
 HttpError Refused(const json& fields, bool with_tokenizer = true) {
   const auto parsed = ParseFields(fields, *MakeFakeModel(with_tokenizer).model);
   EXPECT_FALSE(parsed.ok()) << fields << " is accepted";
-  return FromStatus(parsed.status());
+  return ToHttpError(parsed.status());
 }
 
 // tests/server/generation/every_protocol_test.cc has the fields that all protocols share.
