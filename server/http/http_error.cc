@@ -11,11 +11,6 @@ namespace {
 
 constexpr char kValidation[] = "taopd/validation";  // a payload of errors of this kind
 
-constexpr std::pair<absl::StatusCode, int> kStatuses[] = {
-    {absl::StatusCode::kInvalidArgument, 400},    {absl::StatusCode::kOutOfRange, 400},
-    {absl::StatusCode::kFailedPrecondition, 400}, {absl::StatusCode::kNotFound, 404},
-    {absl::StatusCode::kResourceExhausted, 429},  {absl::StatusCode::kCancelled, 499},
-    {absl::StatusCode::kUnavailable, 503},        {absl::StatusCode::kDeadlineExceeded, 504}};
 constexpr std::pair<int, const char*> kTypes[] = {
     {404, "NotFoundError"},        {405, "MethodNotAllowedError"},
     {413, "PayloadTooLargeError"}, {415, "UnsupportedMediaTypeError"},
@@ -67,6 +62,11 @@ HttpError ErrorOf(int status, std::string message) {
 }
 
 HttpError ToHttpError(const absl::Status& status) {
+  using enum absl::StatusCode;
+  static constexpr std::pair<absl::StatusCode, int> kStatuses[] = {
+      {kInvalidArgument, 400}, {kOutOfRange, 400},        {kFailedPrecondition, 400},
+      {kNotFound, 404},        {kResourceExhausted, 429}, {kCancelled, 499},
+      {kAborted, 503},         {kUnavailable, 503},       {kDeadlineExceeded, 504}};
   HttpError error = ErrorOf(ValueOf(kStatuses, status.code(), 500), std::string(status.message()));
   if (error.status == 400 && status.GetPayload(kValidation)) error.type = "Bad Request";
   if (error.status == 400 || error.status == 404) error.param = FieldOf(status);

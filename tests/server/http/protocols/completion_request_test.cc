@@ -331,6 +331,7 @@ TEST(HttpErrorTest, JsonShape) {
             "\xEF\xBF\xBD\",\"type\":\"BadRequestError\",\"param\":\"f\",\"code\":400}}");
   EXPECT_EQ(ToHttpError(ResourceExhausted("q")).status, 429);
   EXPECT_EQ(ToHttpError(Unavailable("u")).status, 503);
+  EXPECT_EQ(ToHttpError(absl::AbortedError("a")).status, 503);
   EXPECT_EQ(ToHttpError(absl::DeadlineExceededError("d")).status, 504);
   EXPECT_EQ(ToHttpError(Internal("i")).status, 500);
 }
