@@ -45,14 +45,14 @@ GrammarHost::GrammarHost(std::vector<std::string> token_bytes, std::vector<int32
 GrammarHost::~GrammarHost() { Stop(); }
 
 void GrammarHost::Stop() {
-  inbox_->Close();
+  tasks_->Close();
   if (thread_.joinable()) thread_.join();
 }
 
 void GrammarHost::Run() {
   for (;;) {
     RunTasks();
-    if (inbox_->is_closed()) break;
+    if (tasks_->is_closed()) break;
     StartNext();
     if (program_ != nullptr) program_->Flush();
     Wait();
@@ -64,14 +64,14 @@ void GrammarHost::Run() {
 }
 
 void GrammarHost::RunTasks() {
-  for (Inbox::Task& task : inbox_->Take()) {
+  for (HostTasks::Task& task : tasks_->Take()) {
     task(*this);
     task = nullptr;  // frees the text that it holds: the next task may count a grammar's users
   }
 }
 
 void GrammarHost::Wait() {
-  pollfd entries[2] = {{.fd = inbox_->wake_fd(), .events = POLLIN, .revents = 0},
+  pollfd entries[2] = {{.fd = tasks_->wake_fd(), .events = POLLIN, .revents = 0},
                        {.fd = -1, .events = POLLIN, .revents = 0}};
   if (program_ != nullptr) {
     entries[1].fd = program_->fd();
@@ -292,7 +292,7 @@ void GrammarHost::FailAll(const absl::Status& status) {
 
 std::shared_ptr<Grammar> GrammarHost::NewGrammar(GrammarSpec spec) {
   return std::shared_ptr<Grammar>(
-      new Grammar(next_id_++, std::move(spec), inbox_, options_.max_mask_wait));
+      new Grammar(next_id_++, std::move(spec), tasks_, options_.max_mask_wait));
 }
 
 void GrammarHost::Compile(std::shared_ptr<Grammar> grammar, Compiled compiled) {

@@ -2,7 +2,7 @@
 // and restarts it when it ends, hangs or breaks the protocol.
 //
 // One thread owns the process, its socket, the grammars and the texts. It waits only in poll, and
-// other threads wait only for the short lock of the Inbox or of a text. So neither a full buffer
+// other threads wait only for the short lock of HostTasks or of a text. So neither a full buffer
 // nor a process that hangs can hold up the engine's thread.
 //
 // No work is lost when the process ends. Grammars are compiled again and texts are opened again
@@ -60,8 +60,8 @@ class GrammarHost {
   GrammarHost(const GrammarHost&) = delete;
   GrammarHost& operator=(const GrammarHost&) = delete;
 
-  // Runs the task on the host's thread; see Inbox::Post. Thread-safe.
-  bool Post(Inbox::Task task) { return inbox_->Post(std::move(task)); }
+  // Runs the task on the host's thread; see HostTasks::Post. Thread-safe.
+  bool Post(HostTasks::Task task) { return tasks_->Post(std::move(task)); }
   // Ends the thread; no task runs after that. The destructor calls it.
   void Stop();
 
@@ -107,7 +107,7 @@ class GrammarHost {
   const std::vector<int32_t> eos_ids_;
   const GrammarHostOptions options_;
   const Strike strike_;
-  const std::shared_ptr<Inbox> inbox_ = std::make_shared<Inbox>();
+  const std::shared_ptr<HostTasks> tasks_ = std::make_shared<HostTasks>();
 
   // Used only by the host's thread.
   std::unique_ptr<GrammarProgram> program_;

@@ -12,11 +12,11 @@
 
 namespace taopd {
 
-Inbox::Inbox() : wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+HostTasks::HostTasks() : wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   TAOPD_CHECK_GE(wake_fd(), 0);
 }
 
-bool Inbox::Post(Task task) {
+bool HostTasks::Post(Task task) {
   {
     absl::MutexLock lock(&mutex_);
     if (closed_) return false;
@@ -28,14 +28,14 @@ bool Inbox::Post(Task task) {
   return true;
 }
 
-std::vector<Inbox::Task> Inbox::Take() {
+std::vector<HostTasks::Task> HostTasks::Take() {
   absl::MutexLock lock(&mutex_);
   uint64_t count = 0;
   (void)!::read(wake_fd(), &count, sizeof(count));
   return std::exchange(tasks_, {});
 }
 
-void Inbox::Close() {
+void HostTasks::Close() {
   {
     absl::MutexLock lock(&mutex_);
     closed_ = true;
@@ -44,7 +44,7 @@ void Inbox::Close() {
   (void)!::write(wake_fd(), &one, sizeof(one));
 }
 
-bool Inbox::is_closed() const {
+bool HostTasks::is_closed() const {
   absl::MutexLock lock(&mutex_);
   return closed_;
 }
@@ -54,7 +54,7 @@ class GrammarMask final : public LogitMask {
  public:
   explicit GrammarMask(std::shared_ptr<GrammarText> text) : text_(std::move(text)) {}
   ~GrammarMask() override {
-    text_->grammar->inbox_->Post([text = text_](GrammarHost& host) { host.Close(text); });
+    text_->grammar->tasks_->Post([text = text_](GrammarHost& host) { host.Close(text); });
   }
 
   absl::StatusOr<bool> Mask(std::span<const int32_t> generated_ids,
@@ -83,7 +83,7 @@ class GrammarMask final : public LogitMask {
     is_asked_ = true;
     num_asked_ = generated_ids.size();
     asked_at_ = absl::Now();
-    const bool posted = text_->grammar->inbox_->Post(
+    const bool posted = text_->grammar->tasks_->Post(
         [text = text_, ids = std::move(new_ids)](GrammarHost& host) { host.Ask(text, ids); });
     if (posted) return;
     absl::MutexLock lock(&text_->mutex);

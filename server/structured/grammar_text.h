@@ -1,7 +1,7 @@
 // A compiled grammar, a text that must match it, and the text's masks as the engine sees them.
 //
 // The GrammarHost's thread owns most of a grammar and of a text. Other threads reach that thread
-// through its Inbox and take masks from a text under its lock. No lock here is held during I/O.
+// through HostTasks and take masks from a text under its lock. No lock here is held during I/O.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -25,11 +25,11 @@ namespace taopd {
 class GrammarHost;
 
 // The tasks of the host's thread. Thread-safe; outlives the host.
-class Inbox {
+class HostTasks {
  public:
   using Task = std::function<void(GrammarHost&)>;
 
-  Inbox();
+  HostTasks();
 
   // Adds a task and wakes the host. Returns false, and adds nothing, after Close. Never blocks.
   bool Post(Task task);
@@ -62,12 +62,12 @@ class Grammar {
  private:
   friend class GrammarHost;
   friend class GrammarMask;
-  Grammar(uint64_t id, GrammarSpec spec, std::shared_ptr<Inbox> inbox, absl::Duration max_mask_wait)
-      : id_(id), spec_(std::move(spec)), inbox_(std::move(inbox)), max_mask_wait_(max_mask_wait) {}
+  Grammar(uint64_t id, GrammarSpec spec, std::shared_ptr<HostTasks> tasks, absl::Duration max_mask_wait)
+      : id_(id), spec_(std::move(spec)), tasks_(std::move(tasks)), max_mask_wait_(max_mask_wait) {}
 
   const uint64_t id_;
   const GrammarSpec spec_;
-  const std::shared_ptr<Inbox> inbox_;
+  const std::shared_ptr<HostTasks> tasks_;
   const absl::Duration max_mask_wait_;
   // Used only by the host's thread.
   bool is_compiled_ = false;  // in the current process
