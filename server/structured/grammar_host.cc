@@ -211,18 +211,29 @@ void GrammarHost::End(const absl::Status& why) {
              {{"pid", static_cast<int64_t>(program_->pid())},
               {"reason", report.reason != 0 ? HowItEnded(report) : std::string(why.message())}});
   program_.reset();
+  num_awaited_ = 0;
   const bool was_compiling = std::exchange(is_compiling_, false);
   const bool was_ready = std::exchange(is_ready_, false);
   const bool hangs = absl::IsDeadlineExceeded(why);
   if (const GrammarSpec* suspect = hangs ? OnlySuspect(was_compiling) : nullptr)
     strike_(*suspect, "it did not finish in time");
-  num_awaited_ = 0;
+  ForgetCompiled(report);
+  EndTexts(report);
+  if (!was_ready && hangs)
+    return FailAll(Unavailable("structured output is not available: ", why.message()));
+  if (!jobs_.empty() && (was_compiling || !was_ready)) EndFirstJob(report, why);
+}
+
+void GrammarHost::ForgetCompiled(const CrashReport& report) {
   for (auto& [id, weak] : std::exchange(grammars_, {})) {
     const std::shared_ptr<Grammar> grammar = weak.lock();
     if (grammar == nullptr) continue;
     grammar->is_compiled_ = false;
     if (report.reason != 0 && report.grammar == id) strike_(grammar->spec_, HowItEnded(report));
   }
+}
+
+void GrammarHost::EndTexts(const CrashReport& report) {
   for (auto& [id, text] : std::map(texts_)) {
     text->is_open = false;
     if (!text->is_wanted) continue;
@@ -233,13 +244,13 @@ void GrammarHost::End(const absl::Status& why) {
                              " times before it sent a mask; try again"));
     }
   }
-  if (!was_ready && hangs)
-    return FailAll(Unavailable("structured output is not available: ", why.message()));
-  if (report.reason != 0 && was_compiling && report.grammar == jobs_.front().grammar->id_ &&
-      report.text == 0) {
+}
+
+void GrammarHost::EndFirstJob(const CrashReport& report, const absl::Status& why) {
+  Job& job = jobs_.front();
+  if (report.reason != 0 && report.grammar == job.grammar->id_ && report.text == 0) {
     EndJob(InvalidArgument(HowItEnded(report)));
-  } else if (!jobs_.empty() && (was_compiling || !was_ready) &&
-             ++jobs_.front().num_restarts > kMaxRestarts) {
+  } else if (++job.num_restarts > kMaxRestarts) {
     EndJob(Unavailable("structured output is not available: the grammar process ended ",
                        kMaxRestarts + 1, " times during the wait for it (", why.message(),
                        "); try again"));

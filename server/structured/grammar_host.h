@@ -93,8 +93,16 @@ class GrammarHost {
   absl::Status HandleMask(FrameReader& reader);
   absl::Status CheckClock();
   absl::Time NextDeadline() const;
-  // Ends the process, or handles its end.
+  // Ends the process for this reason, which may be that it has ended by itself. Decides for each
+  // text and for the first job whether the next process continues it.
   void End(const absl::Status& why);
+  // Forgets what the process had compiled. The grammar that the report names gets a strike.
+  void ForgetCompiled(const CrashReport& report);
+  // Fails the texts that have ended the process or have waited for too many processes.
+  void EndTexts(const CrashReport& report);
+  // Does the same for the first job. REQUIRES: there is one, and the process has worked on it or
+  // was started for it.
+  void EndFirstJob(const CrashReport& report, const absl::Status& why);
   void EndJob(const absl::StatusOr<int64_t>& result);
   void FailAll(const absl::Status& status);
   void Send(GrammarText& text, const std::vector<int32_t>& new_ids);

@@ -62,7 +62,8 @@ class Grammar {
  private:
   friend class GrammarHost;
   friend class GrammarMask;
-  Grammar(uint64_t id, GrammarSpec spec, std::shared_ptr<HostTasks> tasks, absl::Duration max_mask_wait)
+  Grammar(uint64_t id, GrammarSpec spec, std::shared_ptr<HostTasks> tasks,
+          absl::Duration max_mask_wait)
       : id_(id), spec_(std::move(spec)), tasks_(std::move(tasks)), max_mask_wait_(max_mask_wait) {}
 
   const uint64_t id_;
