@@ -17,6 +17,13 @@ std::string KeyOf(const GrammarSpec& spec) {
   return Concat(static_cast<int>(spec.kind), spec.any_whitespace, spec.text);
 }
 
+// Returns an error if nobody waits for the grammar any more.
+absl::Status CheckAwaited(const std::function<bool()>& is_gone, absl::Time deadline) {
+  if (is_gone && is_gone()) return absl::CancelledError("the client has gone");
+  if (absl::Now() <= deadline) return absl::OkStatus();
+  return absl::DeadlineExceededError("the deadline passed before the grammar was compiled");
+}
+
 }  // namespace
 
 std::vector<std::string> TokenBytesOf(const Tokenizer& tokenizer, int64_t vocab_size) {
@@ -34,7 +41,6 @@ GrammarCompiler::GrammarCompiler(std::vector<std::string> token_bytes, std::vect
                                  GrammarCompilerOptions options)
     : has_eos_(!eos_ids.empty()),
       options_(std::move(options)),
-      strikes_(options_.strike_memory),
       host_(std::move(token_bytes), std::move(eos_ids), options_.host,
             [this](const GrammarSpec& spec, const std::string& how) {
               strikes_.Add(KeyOf(spec), how, absl::Now());
@@ -96,12 +102,10 @@ absl::StatusOr<std::shared_ptr<Grammar>> GrammarCompiler::Compile(Request reques
     shared->done.Notify();
   });
   while (!shared->done.WaitForNotificationWithTimeout(kClientCheckInterval)) {
-    const bool is_late = absl::Now() > deadline;
-    if (!is_late && !(is_gone && is_gone())) continue;
+    const absl::Status awaited = CheckAwaited(is_gone, deadline);
+    if (awaited.ok()) continue;
     shared->abandoned = true;
-    if (is_late)
-      return absl::DeadlineExceededError("the deadline passed before the grammar was compiled");
-    return absl::CancelledError("the client has gone");
+    return awaited;
   }
   return std::move(shared->result);
 }
@@ -120,9 +124,8 @@ void GrammarCompiler::Begin(Job job) {
   const auto end = [&](absl::StatusOr<std::shared_ptr<Grammar>> result) {
     Finish(job, std::move(result));
   };
-  if (request.is_gone && request.is_gone()) return end(absl::CancelledError("the client has gone"));
-  if (absl::Now() > request.deadline)
-    return end(absl::DeadlineExceededError("the deadline passed before the grammar was compiled"));
+  if (absl::Status awaited = CheckAwaited(request.is_gone, request.deadline); !awaited.ok())
+    return end(awaited);
   const std::string key = KeyOf(request.spec);
   if (absl::Status refused = strikes_.Check(key, absl::Now()); !refused.ok()) return end(refused);
   const auto found =

@@ -43,7 +43,6 @@ struct GrammarCompilerOptions {
   // total size.
   size_t max_grammars = 256;
   int64_t max_compiled_bytes = int64_t{256} << 20;
-  absl::Duration strike_memory = absl::Minutes(10);  // see GrammarStrikes
 };
 
 // Returns the bytes of each id of the model; they are empty for special ids and for ids that the
@@ -114,7 +113,7 @@ class GrammarCompiler {
   // Used only by the host's thread.
   std::list<Kept> kept_;  // most recently used first
   int64_t kept_bytes_ = 0;
-  GrammarStrikes strikes_;
+  GrammarStrikes strikes_{/*memory=*/absl::Minutes(10)};
 
   GrammarHost host_;  // last: its thread uses all of the above
 };
