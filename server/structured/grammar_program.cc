@@ -13,8 +13,6 @@
 #include <system_error>
 #include <utility>
 
-#include "server/structured/limits.h"
-
 namespace taopd {
 namespace {
 

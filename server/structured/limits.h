@@ -1,4 +1,4 @@
-// The limits of structured output, and how the server starts taopd-grammar.
+// The limits of structured output.
 #pragma once
 
 #include <cstdint>
@@ -23,14 +23,7 @@ struct GrammarLimits {
   int64_t compiled_bytes = int64_t{128} << 20;
 };
 
-// The process in the memory plan: limits.memory_bytes, the program, and a vocabulary of 150,000
-// ids.
-inline constexpr int64_t kGrammarProcessBytes = (int64_t{1} << 30) + (int64_t{192} << 20);
-
-// taopd-grammar is started with this argument; the first descriptor is its end of the socket, the
-// second one its end of the pipe for the crash report.
-inline constexpr char kGrammarServeFlag[] = "--serve";
-inline constexpr int kGrammarSocketFd = 3;
-inline constexpr int kGrammarCrashReportFd = 4;
+// The process in the memory plan: its address space, the program, and a vocabulary of 150,000 ids.
+inline constexpr int64_t kGrammarProcessBytes = GrammarLimits{}.memory_bytes + (int64_t{192} << 20);
 
 }  // namespace taopd

@@ -27,6 +27,12 @@
 
 namespace taopd {
 
+// taopd-grammar is started with this argument; the first descriptor is its end of the socket, the
+// second one its end of the pipe for the crash report.
+inline constexpr char kGrammarServeFlag[] = "--serve";
+inline constexpr int kGrammarSocketFd = 3;
+inline constexpr int kGrammarCrashReportFd = 4;
+
 enum class GrammarOp : uint8_t {
   kVocabulary = 1,
   kReady,
@@ -46,7 +52,8 @@ enum class MaskState : uint8_t {
   kFailed,      // a message
 };
 
-// Why the process ends, and what it was doing: compiling a grammar, or matching a text against it.
+// The reason for which the process ends, and its work: it was compiling a grammar, or matching a
+// text against it.
 struct CrashReport {
   enum Reason : uint64_t { kTimedOut = 1, kCrashed };
   uint64_t reason = 0;
@@ -83,8 +90,8 @@ class FrameWriter {
   std::string bytes_;
 };
 
-// Reads what a FrameWriter wrote. Parts that are missing at the end read as 0 or empty and make
-// ok() false.
+// Reads what a FrameWriter wrote. If parts are missing at the end, ok() is false: a missing number
+// reads as 0, and a text or a list ends where the frame does.
 class FrameReader {
  public:
   explicit FrameReader(std::string_view bytes) : bytes_(bytes) {}

@@ -5,7 +5,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "server/structured/limits.h"
 #include "server/structured/wire.h"
 
 namespace taopd {
