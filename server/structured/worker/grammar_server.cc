@@ -8,8 +8,8 @@
 //
 // A compilation or a mask that takes too long, or crashes, ends the process with a crash report.
 // One that runs out of memory fails alone.
+#include <absl/synchronization/blocking_counter.h>
 #include <absl/synchronization/mutex.h>
-#include <absl/synchronization/notification.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <sys/socket.h>
@@ -184,33 +184,36 @@ class GrammarServer {
     spec.kind = reader.Read<GrammarSpec::Kind>();
     spec.any_whitespace = reader.Read<uint8_t>() != 0;
     spec.text = reader.ReadRest();
-    auto grammar = std::make_shared<LoadedGrammar>();
-    grammar->is_json = spec.kind == GrammarSpec::Kind::kJsonSchema;
     guard.Begin(id, 0, vocabulary_->limits.compile_cpu_ms);
-    absl::Status status;
-    int64_t num_bytes = 0;
+    absl::StatusOr<std::shared_ptr<LoadedGrammar>> grammar;
     try {
-      auto compiled = vocabulary_->library->Compile(spec);
-      status = compiled.status();
-      if (status.ok()) {
-        grammar->compiled = *std::move(compiled);
-        num_bytes = grammar->compiled->num_bytes();
-        status = num_bytes <= vocabulary_->limits.compiled_bytes
-                     ? Rehearse(*grammar, *vocabulary_, guard)
-                     : InvalidArgument("it needs too much memory: ", num_bytes,
-                                       " bytes when compiled, the limit is ",
-                                       vocabulary_->limits.compiled_bytes);
-      }
-      if (!status.ok()) grammar.reset();
+      grammar = Load(spec, guard);
     } catch (const std::bad_alloc&) {
-      status = InvalidArgument("it needs too much memory");
+      grammar = InvalidArgument("it needs too much memory");
     }
     guard.End();
-    if (status.ok()) {
+    const int64_t num_bytes = grammar.ok() ? (*grammar)->compiled->num_bytes() : 0;
+    if (grammar.ok()) {
       absl::MutexLock lock(&mutex_);
-      grammars_[id] = std::move(grammar);
+      grammars_[id] = *grammar;
     }
-    sender_.Send(CompiledFrame(id, status, num_bytes));
+    sender_.Send(CompiledFrame(id, grammar.status(), num_bytes));
+  }
+
+  // Compiles the grammar and checks that its size and its masks are within the limits.
+  absl::StatusOr<std::shared_ptr<LoadedGrammar>> Load(const GrammarSpec& spec,
+                                                      const JobGuard& guard) const {
+    auto grammar = std::make_shared<LoadedGrammar>();
+    grammar->is_json = spec.kind == GrammarSpec::Kind::kJsonSchema;
+    TAOPD_ASSIGN_OR_RETURN(grammar->compiled, vocabulary_->library->Compile(spec));
+    const int64_t num_bytes = grammar->compiled->num_bytes();
+    if (num_bytes > vocabulary_->limits.compiled_bytes) {
+      return InvalidArgument("it needs too much memory: ", num_bytes,
+                             " bytes when compiled, the limit is ",
+                             vocabulary_->limits.compiled_bytes);
+    }
+    TAOPD_RETURN_IF_ERROR(Rehearse(*grammar, *vocabulary_, guard));
+    return grammar;
   }
 
   // Returns the processor time that it took, in milliseconds.
@@ -314,7 +317,7 @@ bool Read(int fd, FrameBuffer* buffer) {
   return true;
 }
 
-// Returns the first frame; empty if the socket ends before.
+// Returns the first frame, or an empty one if the socket ends before.
 std::string ReadFrame(int fd, FrameBuffer* buffer) {
   for (;;) {
     if (auto frame = buffer->Next(kMaxFrameBytes)) return *std::move(frame);
@@ -328,19 +331,17 @@ void StartThreads(GrammarServer* server) {
   ::pthread_attr_init(&attributes);
   ::pthread_attr_setstacksize(&attributes, kStackBytes);
   ::pthread_setattr_default_np(&attributes);
-  absl::Notification compiles, matches;
-  std::thread([&compiles, server] {
-    JobGuard guard;
-    compiles.Notify();
-    server->CompileForever(guard);
-  }).detach();
-  std::thread([&matches, server] {
-    JobGuard guard;
-    matches.Notify();
-    server->MatchForever(guard);
-  }).detach();
-  compiles.WaitForNotification();
-  matches.WaitForNotification();
+  absl::BlockingCounter without_guard(2);
+  const auto start = [&](void (GrammarServer::*work)(JobGuard&)) {
+    std::thread([&without_guard, server, work] {
+      JobGuard guard;
+      without_guard.DecrementCount();
+      (server->*work)(guard);
+    }).detach();
+  };
+  start(&GrammarServer::CompileForever);
+  start(&GrammarServer::MatchForever);
+  without_guard.Wait();
 }
 
 // Serves until the server closes the socket. Returns the exit code.
