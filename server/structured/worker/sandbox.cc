@@ -118,7 +118,7 @@ int64_t AddressSpaceBytes() {
   return pages * ::sysconf(_SC_PAGESIZE);
 }
 
-void Limit(int resource, int64_t most) {
+void SetLimit(int resource, int64_t most) {
   const rlimit limit = {static_cast<rlim_t>(most), static_cast<rlim_t>(most)};
   ::setrlimit(static_cast<__rlimit_resource>(resource), &limit);
 }
@@ -148,9 +148,9 @@ std::string EnterSandbox(int64_t memory_bytes) {
   }
   ::close(null);
   const int64_t num_bytes = AddressSpaceBytes();
-  if (num_bytes > 0) Limit(RLIMIT_AS, num_bytes + memory_bytes);
+  if (num_bytes > 0) SetLimit(RLIMIT_AS, num_bytes + memory_bytes);
   for (const int resource : {RLIMIT_NOFILE, RLIMIT_CORE, RLIMIT_FSIZE, RLIMIT_NPROC})
-    Limit(resource, 0);
+    SetLimit(resource, 0);
   ::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
   const std::string user = "uid " + std::to_string(::getuid());
   return user + (FilterSystemCalls() ? ", seccomp" : ", no seccomp on this system");

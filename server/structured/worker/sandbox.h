@@ -6,8 +6,6 @@
 #include <cstdint>
 #include <string>
 
-#include "common/base/status.h"
-
 namespace taopd {
 
 // Closes all descriptors above `last_fd`, ignores the signals that a terminal or a supervisor sends

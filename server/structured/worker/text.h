@@ -21,6 +21,8 @@ namespace taopd {
 class JsonStringState {
  public:
   enum Place { kOutside, kInside, kBehindBackslash };
+
+  explicit JsonStringState(Place place = kOutside) : place_(place) {}
   // Returns false if the byte is not allowed here.
   bool Push(char c) {
     const bool is_allowed = place_ == kOutside || static_cast<unsigned char>(c) >= 0x20;
@@ -40,14 +42,9 @@ class JsonStringState {
     return is_allowed;
   }
   Place place() const { return place_; }
-  static JsonStringState At(Place place) {
-    JsonStringState state;
-    state.place_ = place;
-    return state;
-  }
 
  private:
-  Place place_ = kOutside;
+  Place place_;
 };
 
 // Forbids bytes below 0x20 inside strings, which JSON does not allow. (xgrammar allows them where a
@@ -59,7 +56,7 @@ class JsonStringFilter {
       std::vector<uint64_t>& words = allowed_[place];
       words.assign((token_bytes.size() + 63) / 64, ~uint64_t{0});
       for (size_t v = 0; v < token_bytes.size(); ++v) {
-        auto state = JsonStringState::At(static_cast<JsonStringState::Place>(place));
+        JsonStringState state(static_cast<JsonStringState::Place>(place));
         if (!state.Push(std::string_view(token_bytes[v])))
           words[v / 64] &= ~(uint64_t{1} << (v % 64));
       }
@@ -110,7 +107,6 @@ class Text {
     return restricts || is_json_;
   }
   bool HasEnded() const { return matcher_.HasEnded(); }
-  uint64_t position() const { return position_; }  // ids accepted
 
   // Returns INVALID_ARGUMENT if the text's masks have taken more than their limits.
   absl::Status Charge(double cpu_ms) {
@@ -130,7 +126,7 @@ class Text {
   const bool is_json_;
   const Vocabulary* const vocabulary_;
   JsonStringState json_;
-  uint64_t position_ = 0;
+  uint64_t position_ = 0;  // ids accepted
   double cpu_ms_ = 0.0;
 };
 

@@ -38,9 +38,10 @@ std::string Reason(std::string text) {
   return text;
 }
 
-// Calls the function, which returns a StatusOr or a Status.
+// Calls the function, which returns a StatusOr or a Status. An exception of it becomes
+// INVALID_ARGUMENT.
 template <typename Function>
-auto Guarded(const Function& function) -> decltype(function()) {
+auto CatchExceptions(const Function& function) -> decltype(function()) {
   try {
     return function();
   } catch (const ffi::Error& error) {
@@ -64,7 +65,7 @@ ffi::Array<int64_t> IdsOf(const std::vector<int32_t>& ids) {
 }  // namespace
 
 absl::Status GrammarMatcher::Accept(int32_t id) {
-  return Guarded([&]() -> absl::Status {
+  return CatchExceptions([&]() -> absl::Status {
     if (!methods_->accept(matcher_, int64_t{id}, false).cast<bool>())
       return InvalidArgument("the grammar does not allow the id ", id);
     has_ended_ = methods_->has_ended(matcher_).cast<bool>();
@@ -73,7 +74,7 @@ absl::Status GrammarMatcher::Accept(int32_t id) {
 }
 
 absl::StatusOr<bool> GrammarMatcher::Fill(std::span<uint64_t> bits) {
-  return Guarded([&]() -> absl::StatusOr<bool> {
+  return CatchExceptions([&]() -> absl::StatusOr<bool> {
     int64_t shape[1] = {(methods_->vocab_size + 31) / 32};  // words of 32 bits
     int64_t strides[1] = {1};
     DLTensor mask = {};
@@ -94,7 +95,7 @@ CompiledGrammar::CompiledGrammar(const MatcherMethods* methods, ffi::Any compile
 
 absl::StatusOr<GrammarMatcher> CompiledGrammar::NewMatcher(
     const std::vector<int32_t>& stop_ids) const {
-  return Guarded([&]() -> absl::StatusOr<GrammarMatcher> {
+  return CatchExceptions([&]() -> absl::StatusOr<GrammarMatcher> {
     return GrammarMatcher(methods_, methods_->make(compiled_, IdsOf(stop_ids), false, int64_t{-1},
                                                    ffi::Any(nullptr)));
   });
@@ -118,13 +119,13 @@ GrammarLibrary::GrammarLibrary(const std::vector<std::string>& token_bytes,
 
 absl::StatusOr<std::unique_ptr<GrammarLibrary>> GrammarLibrary::Load(
     const std::vector<std::string>& token_bytes, const std::vector<int32_t>& eos_ids) {
-  return Guarded([&]() -> absl::StatusOr<std::unique_ptr<GrammarLibrary>> {
+  return CatchExceptions([&]() -> absl::StatusOr<std::unique_ptr<GrammarLibrary>> {
     return std::unique_ptr<GrammarLibrary>(new GrammarLibrary(token_bytes, eos_ids));
   });
 }
 
 absl::StatusOr<CompiledGrammar> GrammarLibrary::Compile(const GrammarSpec& spec) {
-  return Guarded([&]() -> absl::StatusOr<CompiledGrammar> {
+  return CatchExceptions([&]() -> absl::StatusOr<CompiledGrammar> {
     return CompiledGrammar(&methods_, CompileOrThrow(spec));
   });
 }
