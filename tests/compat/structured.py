@@ -1,11 +1,10 @@
-"""Structured output over HTTP: texts have the form that was asked for, forced tools are called, and specs that are made
-to hurt are refused while the server goes on.
+"""Structured output over HTTP: texts have the form that was asked for, forced tools are called, and contradictions are
+refused.
 
 Held against the server at COMPAT_URL, whichever it is; tests/compat/run sets it.
 """
 
 import json
-import time
 import unittest
 
 from contract import PROMPT, ServiceTest
@@ -207,48 +206,6 @@ class ForcedToolsTest(StructuredCase):
             status, text = self.service.request("/v1/chat/completions", self.chat(**fields))
             self.assertEqual(status, 400, f"{fields}: {text[:300]}")
             self.assertIn(part, text, fields)
-
-
-class HostileTest(StructuredCase):
-    def setUp(self):
-        if not self.ours:
-            self.skipTest("the server is not taopd-teacher")
-
-    SPECS = [
-        {"regex": "(" * 5000}, {"regex": "a" * 20000}, {"regex": "(" * 65 + "a" + ")" * 65},
-        {"regex": "a{99999999999999999999}"}, {"regex": "[" * 50}, {"regex": "\\"}, {"regex": "(?<=a)b"},
-        {"grammar": "root ::= root"}, {"grammar": "root ::= a\na ::= b\nb ::= a"}, {"grammar": "x" * 200000},
-        {"grammar": "root ::= \"a"}, {"grammar": ""},
-        {"json": {"$ref": "#"}}, {"json": {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}},
-                                           "$ref": "#/$defs/a"}},
-        {"json": {"$ref": "#/nowhere"}}, {"json": {"type": "object", "enum": ["x" * (10 << 20)]}},
-        {"json": "[" * 5000}, {"json": "{\"a\":" * 70 + "1" + "}" * 70},
-        {"json": {"type": "object", "properties": {f"p{i}": {"type": "string", "pattern": "(a|b){0,90}c"}
-                                                   for i in range(1500)}}},
-        {"choice": ["x"] * 20000}, {"choice": ["x" * 200000]}, {"structural_tag": "{}"}, {"structural_tag": "[1]"},
-    ]
-
-    def test_each_is_refused_and_the_server_goes_on(self):
-        for spec in self.SPECS:
-            begun = time.monotonic()
-            status, text = self.service.request("/v1/completions", {"prompt": self.ids, "structured_outputs": spec})
-            seconds = time.monotonic() - begun
-            self.assertEqual(status, 400, f"{str(spec)[:100]}: {status} {text[:300]}")
-            self.assertLess(len(text), 1000)
-            self.assertLess(seconds, 100, str(spec)[:100])
-            self.assertEqual(self.service.request("/health")[0], 200)
-        self.assertIn(self.texts(num=1, structured_outputs={"choice": ["a", "b"]})[0], ("a", "b"))
-
-    def test_what_is_not_refused_is_followed_and_harms_nobody(self):
-        for spec in ({"regex": "((a{1,1000}){1,1000}){1,1000}"}, {"regex": "(.*a){60}"}, {"regex": "(a?){4000}a{4000}"},
-                     {"regex": "(a|a|aa|aaa)*(a|a|aa|aaa)*b{3000,4000}"}, {"regex": "a|" * 8000},
-                     {"grammar": "root ::= root root root | \"a\" | \"\""}, {"grammar": "root ::= \"a\"{1,1000000000}"},
-                     {"grammar": "root ::= ([a-z]{1,500}){1,500} ([a-z]{1,500}){1,500}"},
-                     {"json": {"type": "string", "minLength": 100000000, "maxLength": 2000000000}}):
-            status, text = self.service.request("/v1/completions", {"prompt": self.ids, "max_tokens": 150,
-                                                                    "structured_outputs": spec})
-            self.assertIn(status, (200, 400), f"{spec}: {text[:300]}")
-            self.assertEqual(self.service.request("/health")[0], 200)
 
 
 if __name__ == "__main__":
