@@ -191,10 +191,11 @@ class FakeProgramTest : public ::testing::Test {
  protected:
   // Returns the results of two compilations of a grammar with the program.
   std::pair<absl::Status, absl::Status> Use(const std::string& script,
-                                            absl::Duration wait = absl::Milliseconds(300)) {
+                                            absl::Duration start_wait = absl::Milliseconds(300)) {
     GrammarCompilerOptions options;
     options.host.program = dir_.File("program");
-    options.host.max_start_wait = options.host.max_compile_wait = options.host.max_silence = wait;
+    options.host.max_start_wait = start_wait;
+    options.host.max_compile_wait = options.host.max_silence = absl::Milliseconds(300);
     WriteFile(options.host.program, "#!/bin/sh\n" + script);
     ::chmod(options.host.program.c_str(), 0755);
     const auto compiler = NewCompiler(options);
@@ -229,9 +230,9 @@ TEST_F(FakeProgramTest, WhatDoesNotServeIsUnavailable) {
     EXPECT_ERROR(second, kUnavailable, "structured output is not available");
   }
   // A grammar gets a strike if no other one can have held up the process.
-  const auto [first, second] = Use(ready + "exec cat <&3 >/dev/null", absl::Seconds(1));
-  EXPECT_ERROR(first, absl::StatusCode::kUnavailable, "structured output is not available");
-  EXPECT_ERROR(second, absl::StatusCode::kInvalidArgument, "field: it did not finish in time");
+  const auto [first, second] = Use(ready + "exec cat <&3 >/dev/null", absl::Seconds(20));
+  EXPECT_ERROR(first, kUnavailable, "structured output is not available");
+  EXPECT_ERROR(second, kInvalidArgument, "field: it did not finish in time");
   GrammarCompilerOptions options;
   options.host.program = "/nowhere/taopd-grammar";
   EXPECT_ERROR(CompileWith(*NewCompiler(options), Kind::kRegex, "a"), kUnavailable,
