@@ -6,14 +6,13 @@
 #include <nlohmann/json.hpp>
 
 #include "common/engine/torch_engine.h"
-#include "server/structured/grammar_compiler.h"
 #include "tests/common/engine/result_box.h"
 #include "tests/common/model/tiny_models.h"
+#include "tests/server/structured/grammar_text.h"
 
 namespace taopd::testing {
 namespace {
 
-constexpr int32_t kEos = 1;
 constexpr int kCount = 24;  // requests of a test
 constexpr char kSchema[] = R"({
     "type": "object",
@@ -34,16 +33,16 @@ std::shared_ptr<Decoder> NewDecoder() {
   UseOneThread();
   ModelConfig config = TinyConfig("Qwen3ForCausalLM");
   config.vocab_size = static_cast<int64_t>(Vocabulary().size());
-  config.eos_token_ids = {kEos};
+  config.eos_token_ids = {kEosId};
   auto decoder = MakeDecoder(config, {"float32", "cpu", false}, RandomStream(7));
   EXPECT_OK(decoder);
   return *std::move(decoder);
 }
 
-void ExpectColour(const GeneratedTokens& generated) {
+void ExpectColor(const GeneratedTokens& generated) {
   static const std::vector<std::string> bytes = Vocabulary();
   EXPECT_EQ(generated.finish, FinishReason::kStop);
-  EXPECT_EQ(generated.ids.back(), kEos);
+  EXPECT_EQ(generated.ids.back(), kEosId);
   std::string text;
   for (const int32_t id : generated.ids) text += bytes[id];
   const auto value = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -54,6 +53,14 @@ void ExpectColour(const GeneratedTokens& generated) {
   for (const auto& item : value.at("a")) EXPECT_TRUE(item.is_boolean()) << text;
   EXPECT_TRUE(value.at("c").is_number_integer() && value.at("c") >= 0 && value.at("c") <= 321)
       << text;
+}
+
+void ExpectTokens(const std::vector<Result>& results, const std::vector<Result>& expected) {
+  for (int i = 0; i < kCount; ++i) {
+    ASSERT_OK(results[i]);
+    EXPECT_EQ(results[i]->generated->ids, expected[i]->generated->ids) << i;
+    EXPECT_EQ(results[i]->generated->log_probs, expected[i]->generated->log_probs) << i;
+  }
 }
 
 class StructuredEngineTest : public ::testing::Test {
@@ -89,14 +96,10 @@ class StructuredEngineTest : public ::testing::Test {
   std::vector<Result> Run(int first, int count) {
     auto engine = MakeTorchEngine(decoder_, options_);
     EXPECT_OK(engine);
-    ResultBox box;
-    std::vector<std::pair<InferenceRequest, InferenceDone>> batch;
-    for (int i = 0; i < count; ++i) batch.emplace_back(RequestOf(first + i), box.Done(i));
-    (*engine)->SubmitBatch(std::move(batch));
-    box.WaitFor(static_cast<size_t>(count));
+    std::vector<InferenceRequest> requests;
+    for (int i = 0; i < count; ++i) requests.push_back(RequestOf(first + i));
+    const std::vector<Result> results = RunAll(engine->get(), std::move(requests));
     num_preempted_ += (*engine)->stats().num_preempted;
-    std::vector<Result> results;
-    for (int i = 0; i < count; ++i) results.push_back(box.Wait(i));
     return results;
   }
   // The results of requests that are each computed alone.
@@ -107,13 +110,8 @@ class StructuredEngineTest : public ::testing::Test {
   }
 
   const std::shared_ptr<Decoder> decoder_ = NewDecoder();
-  static GrammarCompilerOptions BuiltProgram() {
-    GrammarCompilerOptions options;
-    options.host.program = BinaryPath("taopd-grammar");
-    return options;
-  }
   EngineOptions options_;
-  GrammarCompiler compiler_{Vocabulary(), {kEos}, BuiltProgram()};
+  GrammarCompiler compiler_{Vocabulary(), {kEosId}, TestOptions()};
   std::shared_ptr<Grammar> grammar_;
   uint64_t num_preempted_ = 0;
 };
@@ -122,19 +120,14 @@ TEST_F(StructuredEngineTest, TextsKeepToTheSchemaAndDependOnTheRequestAlone) {
   const std::vector<Result> expected = RunAlone();
   for (int i = 0; i < kCount; ++i) {
     ASSERT_OK(expected[i]);
-    if (IsMasked(i)) ExpectColour(*expected[i]->generated);
+    if (IsMasked(i)) ExpectColor(*expected[i]->generated);
   }
   for (const int64_t num_blocks : {9, 2000}) {
     for (const int num_threads : {1, 3}) {
       SCOPED_TRACE(Concat(num_blocks, " blocks, ", num_threads, " threads"));
       at::set_num_threads(num_threads);
       UseBlocks(num_blocks);
-      const auto results = Run(0, kCount);
-      for (int i = 0; i < kCount; ++i) {
-        ASSERT_OK(results[i]);
-        EXPECT_EQ(results[i]->generated->ids, expected[i]->generated->ids) << i;
-        EXPECT_EQ(results[i]->generated->log_probs, expected[i]->generated->log_probs) << i;
-      }
+      ASSERT_NO_FATAL_FAILURE(ExpectTokens(Run(0, kCount), expected));
     }
   }
   EXPECT_GT(num_preempted_, 0u);
@@ -174,35 +167,26 @@ TEST_F(StructuredEngineTest, LateMasksChangeNoToken) {
   for (const int64_t num_blocks : {9, 2000}) {
     SCOPED_TRACE(num_blocks);
     UseBlocks(num_blocks);
-    auto engine = MakeTorchEngine(decoder_, options_);
-    ASSERT_OK(engine);
-    ResultBox box;
-    std::vector<std::pair<InferenceRequest, InferenceDone>> batch;
+    ASSERT_OK_AND_ASSIGN(const auto engine, MakeTorchEngine(decoder_, options_));
+    std::vector<InferenceRequest> requests;
     for (int i = 0; i < kCount; ++i) {
-      batch.emplace_back(RequestOf(i), box.Done(i));
-      auto& mask = batch.back().first.sampling->mask;
+      requests.push_back(RequestOf(i));
+      auto& mask = requests.back().sampling->mask;
       if (mask != nullptr) mask = std::make_shared<LateMask>(mask, i % 4);
     }
-    (*engine)->SubmitBatch(std::move(batch));
-    box.WaitFor(kCount);
+    const std::vector<Result> results = RunAll(engine.get(), std::move(requests));
+    ASSERT_NO_FATAL_FAILURE(ExpectTokens(results, expected));
     uint64_t num_tokens = 0;
-    for (int i = 0; i < kCount; ++i) {
-      const Result result = box.Wait(i);
-      ASSERT_OK(result);
-      EXPECT_EQ(result->generated->ids, expected[i]->generated->ids) << i;
-      EXPECT_EQ(result->generated->log_probs, expected[i]->generated->log_probs) << i;
-      num_tokens += result->generated->ids.size();
-    }
-    EXPECT_EQ((*engine)->stats().generated_tokens, num_tokens);
-    EXPECT_EQ((*engine)->stats().kv_blocks_in_use, 0);
+    for (const Result& result : results) num_tokens += result->generated->ids.size();
+    EXPECT_EQ(engine->stats().generated_tokens, num_tokens);
+    EXPECT_EQ(engine->stats().kv_blocks_in_use, 0);
   }
 }
 
 // A mask that never comes holds up nobody else, and its request can still be cancelled or expire.
 TEST_F(StructuredEngineTest, AMaskThatNeverComesHoldsUpNobody) {
   ManualClock clock;
-  auto engine = MakeTorchEngine(decoder_, options_, &clock);
-  ASSERT_OK(engine);
+  ASSERT_OK_AND_ASSIGN(const auto engine, MakeTorchEngine(decoder_, options_, &clock));
   ResultBox box;
   const auto never = [&](int i) {
     InferenceRequest request = RequestOf(i);  // with a mask
@@ -211,40 +195,33 @@ TEST_F(StructuredEngineTest, AMaskThatNeverComesHoldsUpNobody) {
   };
   InferenceRequest expiring = never(0);
   expiring.deadline = clock.Now() + absl::Seconds(5);
-  const RequestHandle handle = (*engine)->Submit(never(1), box.Done(0));
-  (*engine)->Submit(std::move(expiring), box.Done(1));
-  (*engine)->Submit(RequestOf(3), box.Done(2));  // with a mask
-  (*engine)->Submit(RequestOf(2), box.Done(3));  // without
+  const RequestHandle handle = engine->Submit(never(1), box.Done(0));
+  engine->Submit(std::move(expiring), box.Done(1));
+  engine->Submit(RequestOf(3), box.Done(2));  // with a mask
+  engine->Submit(RequestOf(2), box.Done(3));  // without
   EXPECT_OK(box.Wait(2));
   EXPECT_OK(box.Wait(3));
-  EXPECT_EQ((*engine)->stats().num_running, 2);
+  EXPECT_EQ(engine->stats().num_running, 2);
   clock.Advance(absl::Seconds(10));
-  EXPECT_ERROR(box.Wait(1), absl::StatusCode::kDeadlineExceeded, "while the request was running");
-  (*engine)->Cancel(handle);
-  EXPECT_ERROR(box.Wait(0), absl::StatusCode::kCancelled, "while running");
+  EXPECT_ERROR(box.Wait(1), kDeadlineExceeded, "while the request was running");
+  engine->Cancel(handle);
+  EXPECT_ERROR(box.Wait(0), kCancelled, "while running");
 }
 
 // min_tokens forbids the end where the grammar allows nothing else: an error, and the next request
 // does not notice.
 TEST_F(StructuredEngineTest, WhatTheGrammarAndTheRequestContradictFailsAlone) {
-  auto engine = MakeTorchEngine(decoder_, options_);
-  ASSERT_OK(engine);
-  ResultBox box;
+  ASSERT_OK_AND_ASSIGN(const auto engine, MakeTorchEngine(decoder_, options_));
   InferenceRequest late = RequestOf(1);
   late.sampling->min_tokens = 140;
   InferenceRequest on = RequestOf(1);
   on.sampling->ignore_eos = true;
-  std::vector<std::pair<InferenceRequest, InferenceDone>> batch;
-  batch.emplace_back(std::move(late), box.Done(0));
-  batch.emplace_back(RequestOf(1), box.Done(1));
-  batch.emplace_back(std::move(on), box.Done(2));
-  (*engine)->SubmitBatch(std::move(batch));
-  box.WaitFor(3);
-  EXPECT_ERROR(box.Wait(0), absl::StatusCode::kInvalidArgument,
-               "mask, min_tokens forbid every token");
-  const Result plain = box.Wait(1), ignoring = box.Wait(2);
+  const auto results = RunAll(engine.get(), {late, RequestOf(1), on});
+  EXPECT_ERROR(results[0], kInvalidArgument, "mask, min_tokens forbid every token");
+  const Result& plain = results[1];
+  const Result& ignoring = results[2];
   ASSERT_OK(plain);
-  ExpectColour(*plain->generated);
+  ExpectColor(*plain->generated);
   // With ignore_eos the text goes on after its end, as in vLLM.
   ASSERT_OK(ignoring);
   const std::vector<int32_t>& ids = ignoring->generated->ids;
