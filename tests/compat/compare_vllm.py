@@ -13,10 +13,7 @@ import pathlib
 import sys
 
 import service
-
-TOLERANCE = 1e-4
-# These differ between processes or moments.
-VOLATILE = {"id", "created", "request_id", "system_fingerprint", "root", "owned_by", "version"}
+from answers import differences
 
 IDS = [257, 32, 99, 97, 116, 267, 262]
 CHAT = [{"role": "user", "content": "the cat"}]
@@ -208,25 +205,6 @@ def read(status, text):
         status = answer["error"]["code"]  # vLLM finds some errors when the stream has begun
         answer = {"error": sorted(answer["error"])}
     return status, answer
-
-
-def differences(ours, theirs, path=""):
-    if isinstance(ours, dict) and isinstance(theirs, dict):
-        if list(ours) != list(theirs):
-            yield path, f"keys {list(ours)} and {list(theirs)}"
-        for key in ours:
-            if key in theirs and key not in VOLATILE:
-                yield from differences(ours[key], theirs[key], f"{path}.{key}")
-    elif isinstance(ours, list) and isinstance(theirs, list):
-        if len(ours) != len(theirs):
-            yield path, f"{len(ours)} and {len(theirs)} items"
-        for i, pair in enumerate(zip(ours, theirs)):
-            yield from differences(*pair, f"{path}[{i}]")
-    elif isinstance(ours, float) and isinstance(theirs, float):
-        if abs(ours - theirs) > TOLERANCE:
-            yield path, f"{ours} and {theirs}"
-    elif ours != theirs or type(ours) is not type(theirs):
-        yield path, f"{ours!r} and {theirs!r}"
 
 
 def main():
