@@ -68,7 +68,7 @@ def wait_until_healthy(service, process):
 
 
 @contextlib.contextmanager
-def running(command, service, environment=None):
+def running(command, environment=None):
     process = subprocess.Popen(command, env={**os.environ, **(environment or {})}, start_new_session=True)
     try:
         yield process
@@ -93,7 +93,7 @@ def teacher(model_dir, extra=(), max_logprobs=20):
                    "--grpc-port", "0", "--ready-file", str(ready), "--num-threads", "1",
                    "--kv-cache-memory-bytes", "64MiB", "--max-logprobs", str(max_logprobs), "--log-level",
                    "warning", *extra]
-        with running(command, None) as process:
+        with running(command) as process:
             deadline = time.monotonic() + START_TIMEOUT_S
             while not ready.exists() or not ready.read_text():
                 if process.poll() is not None:
@@ -119,7 +119,7 @@ def vllm(model_dir, extra=(), dev_mode=False):
     environment = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1",
                    "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1",
                    "VLLM_LOGGING_LEVEL": "WARNING", "VLLM_SERVER_DEV_MODE": str(int(dev_mode))}
-    with running(command, service, environment) as process:
+    with running(command, environment) as process:
         wait_until_healthy(service, process)
         # The first log-probs compile a kernel: on a busy machine that takes longer than a client waits.
         service.ask("/v1/completions", {"model": MODEL_NAME, "prompt": [1, 2, 3], "max_tokens": 1, "prompt_logprobs": 1})

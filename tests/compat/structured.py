@@ -9,7 +9,7 @@ import unittest
 
 from contract import PROMPT, ServiceTest
 
-COLOUR = {"type": "object",
+COLOR = {"type": "object",
           "properties": {"zone": {"enum": ["a", "b"]}, "name": {"enum": ["red", "blue"]},
                          "ok": {"type": "boolean"}, "size": {"type": "integer", "minimum": 0, "maximum": 99}},
           "required": ["zone", "name", "ok", "size"], "additionalProperties": False}
@@ -24,10 +24,10 @@ def schema_format(schema):
 
 
 class StructuredCase(ServiceTest):
-    def check_colour(self, text):
+    def check_color(self, text):
         value = json.loads(text)
         # The keys of a text come in the order of the schema's.
-        self.assertEqual(list(value), list(COLOUR["properties"]))
+        self.assertEqual(list(value), list(COLOR["properties"]))
         self.assertIn(value["zone"], ("a", "b"))
         self.assertIn(value["name"], ("red", "blue"))
         self.assertIsInstance(value["ok"], bool)
@@ -51,21 +51,21 @@ class StructuredCase(ServiceTest):
 
 class StructuredTest(StructuredCase):
     def test_schemas_hold_in_every_protocol(self):
-        compact = {"json": COLOUR, "disable_any_whitespace": True}
-        for fields in ({"structured_outputs": compact}, {"structured_outputs": {**compact, "json": json.dumps(COLOUR)}},
-                       {"response_format": schema_format(COLOUR), "structured_outputs": None}):
+        compact = {"json": COLOR, "disable_any_whitespace": True}
+        for fields in ({"structured_outputs": compact}, {"structured_outputs": {**compact, "json": json.dumps(COLOR)}},
+                       {"response_format": schema_format(COLOR), "structured_outputs": None}):
             for path in ("/v1/completions", "/v1/chat/completions"):
                 if "response_format" in fields:  # white space of any length: the texts may be long
                     fields = {**fields, "logit_bias": {str(i): -100 for i in self.white_space()}}
                 texts = self.texts(path, **fields)
                 for text in texts:
-                    self.check_colour(text)
+                    self.check_color(text)
                 self.assertGreater(len(set(texts)), 1)  # each choice goes its own way
         answer = self.service.ask("/inference/v1/generate", {
             "token_ids": self.ids, "sampling_params": {"max_tokens": 200, "temperature": 1, "seed": 1,
                                                        "structured_outputs": compact}})
         ids = answer["choices"][0]["token_ids"]
-        self.check_colour(self.service.ask("/detokenize", {"tokens": ids[:-1]})["prompt"])
+        self.check_color(self.service.ask("/detokenize", {"tokens": ids[:-1]})["prompt"])
 
     def test_any_object(self):
         for text in self.texts("/v1/chat/completions", num=2, response_format={"type": "json_object"}, max_tokens=240,
@@ -87,7 +87,7 @@ class StructuredTest(StructuredCase):
 
     def test_masked_and_other_requests_do_not_change_each_other(self):
         body = {"prompt": self.ids, "max_tokens": 60, "temperature": 1, "seed": 3}
-        masked = {**body, "structured_outputs": {"json": COLOUR, "disable_any_whitespace": True}}
+        masked = {**body, "structured_outputs": {"json": COLOR, "disable_any_whitespace": True}}
         alone = [self.service.ask("/v1/completions", each)["choices"][0]["text"] for each in (body, masked)]
         both = self.service.ask("/v1/completions", {**masked, "prompt": [self.ids, self.other, self.ids]})["choices"]
         self.assertEqual(both[0]["text"], alone[1])
@@ -96,9 +96,9 @@ class StructuredTest(StructuredCase):
 
     def test_streams_have_the_same_text(self):
         body = {"prompt": self.ids, "max_tokens": 200, "temperature": 1, "seed": 9,
-                "structured_outputs": {"json": COLOUR, "disable_any_whitespace": True}}
+                "structured_outputs": {"json": COLOR, "disable_any_whitespace": True}}
         text = self.service.ask("/v1/completions", body)["choices"][0]["text"]
-        self.check_colour(text)
+        self.check_color(text)
         events = self.service.events("/v1/completions", body)
         self.assertEqual("".join(event["choices"][0]["text"] for event in events), text)
 
