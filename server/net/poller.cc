@@ -3,12 +3,17 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "common/base/log.h"
+
 namespace taopd {
 
 Poller::Poller()
     : epoll_(::epoll_create1(EPOLL_CLOEXEC)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  uint32_t watched = 0;
-  if (is_open()) Watch(wake_.get(), kWakeId, EPOLLIN, &watched);
+  if (epoll_.get() >= 0) Watch(wake_.get(), kWakeId, EPOLLIN, &wake_watched_);
 }
 
 void Poller::Watch(int fd, uint64_t id, uint32_t wanted, uint32_t* watched) {
@@ -17,8 +22,12 @@ void Poller::Watch(int fd, uint64_t id, uint32_t wanted, uint32_t* watched) {
   epoll_event event{};
   event.events = wanted;
   event.data.u64 = id;
-  ::epoll_ctl(epoll_.get(), operation, fd, &event);
-  *watched = wanted;
+  if (::epoll_ctl(epoll_.get(), operation, fd, &event) == 0) {
+    *watched = wanted;
+  } else if (!std::exchange(has_failed_, true)) {
+    LogError("a socket cannot be watched; this is tried again and not logged again",
+             {{"error", std::strerror(errno)}});
+  }
 }
 
 const std::vector<uint64_t>& Poller::Wait(int timeout_ms) {

@@ -17,12 +17,13 @@ class Poller {
   static constexpr uint64_t kWakeId = 0;  // no socket has this id
 
   Poller();
-  // Returns false if the system had no descriptors left.
-  bool is_open() const { return epoll_.get() >= 0 && wake_.get() >= 0; }
+  // Returns false if the system had no descriptors or watches left.
+  bool is_open() const { return wake_watched_ != 0; }
 
   // Sets the events of the socket to `wanted` (EPOLLIN, EPOLLOUT), which `watched` remembers; it is
   // 0 for a new socket. A socket that waits for nothing is removed: a peer that hangs up would
-  // otherwise wake the thread again and again. Does nothing for fd -1.
+  // otherwise wake the thread again and again. Does nothing for fd -1. If the system refuses,
+  // `watched` stays as it is, and the next call tries again; the first refusal is logged.
   void Watch(int fd, uint64_t id, uint32_t wanted, uint32_t* watched);
   // Waits for at most timeout_ms and returns the ids of the sockets that are ready.
   const std::vector<uint64_t>& Wait(int timeout_ms);
@@ -32,6 +33,8 @@ class Poller {
  private:
   const FileDescriptor epoll_;
   const FileDescriptor wake_;
+  uint32_t wake_watched_ = 0;
+  bool has_failed_ = false;
   std::array<epoll_event, 256> events_;
   std::vector<uint64_t> ready_;
 };

@@ -56,7 +56,7 @@ void Front::AddListener(Listener listener, bool probes_only, TlsSource tls) {
 }
 
 absl::Status Front::Start() {
-  if (!poller_.is_open()) return Unavailable("epoll: no file descriptors are left");
+  if (!poller_.is_open()) return Unavailable("epoll: no file descriptors or watches are left");
   max_connections_ = std::min(limits_.max_connections, MaxHttpConnections());
   if (max_connections_ < limits_.max_connections) {
     LogWarning("few file descriptors: fewer HTTP connections",
