@@ -28,6 +28,7 @@
 #include "server/metrics/metered_engine.h"
 #include "server/metrics/request_trace.h"
 #include "server/metrics/server_metrics.h"
+#include "server/net/listener.h"
 #include "server/serving/policy/policy_updates.h"
 
 namespace taopd {

@@ -247,11 +247,6 @@ class GrpcServerImpl final : public GrpcServer {
 
 }  // namespace
 
-std::string HostPort(const std::string& host, int port) {
-  const bool is_ipv6 = host.find(':') != std::string::npos && host.front() != '[';
-  return is_ipv6 ? Concat("[", host, "]:", port) : Concat(host, ":", port);
-}
-
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Listen(const std::string& host, int port,
                                                                ServingState* state,
                                                                ServerMetrics* metrics,

@@ -66,7 +66,4 @@ class GrpcServer {
   virtual void Shutdown(absl::Time deadline) = 0;
 };
 
-// Returns "host:port", with brackets around an IPv6 address.
-std::string HostPort(const std::string& host, int port);
-
 }  // namespace taopd

@@ -62,6 +62,11 @@ FileDescriptor ListenOn(const addrinfo& info) {
 
 }  // namespace
 
+std::string HostPort(const std::string& host, int port) {
+  const bool is_ipv6 = host.find(':') != std::string::npos && host.front() != '[';
+  return is_ipv6 ? Concat("[", host, "]:", port) : Concat(host, ":", port);
+}
+
 absl::StatusOr<Listener> Listener::Open(const std::string& host, int port) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;

@@ -15,6 +15,9 @@ struct AcceptedSocket {
   std::string subscriber;  // SubscriberOf (client_name.h) of the address
 };
 
+// Returns "host:port", with brackets around an IPv6 address.
+std::string HostPort(const std::string& host, int port);
+
 class Listener {
  public:
   enum class Result {

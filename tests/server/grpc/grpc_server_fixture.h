@@ -10,6 +10,7 @@
 #include "common/wire/teacher_protocol.h"
 #include "proto/taopd/v1/teacher.grpc.pb.h"
 #include "server/grpc/grpc_server.h"
+#include "server/net/listener.h"
 #include "tests/server/fake_engine.h"
 #include "tests/server/grpc/score_requests.h"
 #include "tests/server/grpc/unary_call.h"

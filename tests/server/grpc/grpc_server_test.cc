@@ -241,10 +241,5 @@ TEST_F(GrpcServerTest, RequestsAreCounted) {
       HasSubstr("taopd_teacher_requests_total{code=\"INVALID_ARGUMENT\",method=\"grpc/Score\"} 1"));
 }
 
-TEST(HostPortTest, BracketsIpv6) {
-  EXPECT_EQ(HostPort("::1", 5), "[::1]:5");
-  EXPECT_EQ(HostPort("127.0.0.1", 5), "127.0.0.1:5");
-}
-
 }  // namespace
 }  // namespace taopd::testing

@@ -13,6 +13,7 @@
 #include "proto/taopd/v1/teacher.grpc.pb.h"
 #include "server/grpc/grpc_server.h"
 #include "server/http/http_server.h"
+#include "server/net/listener.h"
 #include "server/security/api_keys.h"
 #include "server/security/tls_files.h"
 #include "tests/server/fake_engine.h"

@@ -165,16 +165,6 @@ TEST_F(FrontTest, ServesOneRequestAfterTheOther) {
   }
 }
 
-TEST(ListenerTest, NameOfThisMachineIsItsIpv4Address) {
-  ASSERT_OK_AND_ASSIGN(auto listener, Listener::Open("localhost", 0));
-  RawClient client(listener.port());  // of 127.0.0.1
-  AcceptedSocket socket;
-  ASSERT_EQ(listener.Accept(&socket), Listener::Result::kAccepted);
-  EXPECT_EQ(socket.address, "127.0.0.1");
-  ::close(socket.fd);
-  EXPECT_EQ(listener.Accept(&socket), Listener::Result::kNone);
-}
-
 TEST_F(FrontTest, PipelinedRequestsAreAnsweredInOrder) {
   Start();
   RawClient client(port_);
