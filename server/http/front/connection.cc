@@ -135,8 +135,13 @@ bool Connection::AdmitHead(absl::Time now) {
   }
   SetClient(std::move(client));
   if (head.expects_continue && parser_.state() == RequestParser::State::kBody) {
-    // It is lost if it does not fit. The client then sends its body after a while anyway.
-    transport_.Write(std::string_view(kContinue));
+    // If it does not fit as a whole, the connection ends: a part of it would become the beginning
+    // of the answer.
+    const std::string_view text = kContinue;
+    if (transport_.Write(text).num_bytes != text.size()) {
+      Close();
+      return false;
+    }
   }
   return true;
 }
@@ -181,6 +186,7 @@ void Connection::Dispatch() {
 
 void Connection::Refuse(const Refusal& refusal, absl::Time now) {
   parser_.Drop();
+  ReleaseMemory();
   BeginCall();
   StartSending(shared_->handler.Refuse(refusal), now);
 }

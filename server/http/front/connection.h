@@ -105,7 +105,7 @@ class Connection final : public Exchange {
 
   void ReadSome(absl::Time now);
   void Consume(std::string_view bytes, absl::Time now);
-  // Returns false if the request was answered without its body.
+  // Returns false if the request was answered without its body or the connection has ended.
   bool AdmitHead(absl::Time now);
   bool ReserveArrived();
   bool ExceedsShare(int64_t num_bytes) const;
