@@ -22,7 +22,7 @@ bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == E
 }  // namespace
 
 Transport::Transport(int fd, SSL_CTX* context)
-    : fd_(fd), ssl_(context == nullptr ? nullptr : SSL_new(context)) {
+    : fd_(fd), ssl_(context == nullptr ? nullptr : SSL_new(context), &SSL_free) {
   if (context == nullptr) return;
   TAOPD_CHECK(ssl_ != nullptr && SSL_set_fd(ssl_.get(), fd) == 1);
   SSL_set_accept_state(ssl_.get());

@@ -17,6 +17,9 @@ namespace taopd {
 
 class Transport {
  public:
+  // The maximum number of bytes that a TLS record carries (RFC 8446, section 5.1).
+  static constexpr size_t kMaxTlsRecordBytes = 16 << 10;
+
   enum class Status { kOk, kWantRead, kWantWrite, kClosed };
   struct Result {
     Status status = Status::kOk;
@@ -28,16 +31,15 @@ class Transport {
   Transport(int fd, SSL_CTX* context);
 
   int fd() const { return fd_.get(); }
-  bool is_secure() const { return ssl_ != nullptr; }
   // Returns the protocol negotiated in the TLS handshake (ALPN), or an empty text if the client has
-  // offered none. REQUIRES: is_secure().
+  // offered none. REQUIRES: `context` was not null.
   std::string_view chosen_protocol() const;
-  // Continues the TLS handshake. Returns kOk when it is done. REQUIRES: is_secure().
+  // Continues the TLS handshake. Returns kOk when it is done. REQUIRES: `context` was not null.
   Status Handshake();
+  // Reads some bytes. REQUIRES: with TLS, `size` is at least kMaxTlsRecordBytes. A smaller read
+  // would leave decrypted bytes that no event of the socket announces.
   Result Read(char* buffer, size_t size);
   Result Write(std::string_view bytes);
-  // Returns whether Read has bytes although the socket may not be readable.
-  bool has_pending() const { return ssl_ != nullptr && SSL_pending(ssl_.get()) > 0; }
   // Shuts down the sending side.
   void ShutdownWrite();
   // Returns whether the peer has shut down its sending side or is gone. Any thread may call it.
@@ -46,11 +48,8 @@ class Transport {
  private:
   Status StatusOfTls(int result) const;
 
-  struct Free {
-    void operator()(SSL* ssl) const { SSL_free(ssl); }
-  };
   const FileDescriptor fd_;
-  const std::unique_ptr<SSL, Free> ssl_;
+  const std::unique_ptr<SSL, void (*)(SSL*)> ssl_;
   bool is_broken_ = false;  // after a fatal TLS error no alert may be sent
 };
 

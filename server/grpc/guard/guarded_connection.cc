@@ -20,10 +20,6 @@ void Drop(std::string* bytes, size_t num_sent) {
   if (bytes->empty()) bytes->shrink_to_fit();
 }
 
-bool IsHttp2(const Transport& transport) {
-  return !transport.is_secure() || transport.chosen_protocol() == "h2";
-}
-
 }  // namespace
 
 GuardedConnection::GuardedConnection(int fd, SSL_CTX* tls, FrameGuard guard, Connect connect,
@@ -43,7 +39,7 @@ void GuardedConnection::Run(absl::Time now) {
     const bool written = PassToClient(now);
     if (!read && !written) return;
   }
-  wants_run_ = true;  // no event announces bytes that TLS has already read
+  wants_run_ = true;  // no event announces the end of a connection whose bytes have all been sent
 }
 
 void GuardedConnection::Handshake() {
@@ -52,17 +48,17 @@ void GuardedConnection::Handshake() {
   if (status == Transport::Status::kClosed) Close();
   if (status != Transport::Status::kOk) return;
   state_ = State::kOpen;
-  if (!IsHttp2(transport_)) Close();
+  if (transport_.chosen_protocol() != "h2") Close();
 }
 
 bool GuardedConnection::PassToServer(absl::Time now) {
   if (state_ == State::kHandshake || state_ == State::kEnding || is_closed()) return false;
   if (!FlushToServer()) return false;
-  const Transport::Result got = transport_.Read(buffer_->read.data(), buffer_->read.size());
+  const Transport::Result got = transport_.Read(buffer_->data(), buffer_->size());
   if (got.status == Transport::Status::kClosed) Close();
   if (got.status != Transport::Status::kOk) return false;
   if (state_ == State::kLingering) return true;
-  const std::string_view bytes(buffer_->read.data(), got.num_bytes);
+  const std::string_view bytes(buffer_->data(), got.num_bytes);
   if (const absl::Status checked = guard_->FromClient(bytes, now, &to_server_); !checked.ok()) {
     End(checked, now);
     return false;
@@ -97,13 +93,13 @@ bool GuardedConnection::PassToClient(absl::Time now) {
     return true;
   }
   if (server_fd() < 0) return false;
-  const ssize_t got = ::recv(server_fd(), buffer_->read.data(), buffer_->read.size(), MSG_DONTWAIT);
+  const ssize_t got = ::recv(server_fd(), buffer_->data(), buffer_->size(), MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   if (got <= 0) {
     BeginEnding(now);
     return true;
   }
-  const std::string_view bytes(buffer_->read.data(), static_cast<size_t>(got));
+  const std::string_view bytes(buffer_->data(), static_cast<size_t>(got));
   if (const absl::Status checked = guard_->FromServer(bytes, now, &to_client_); !checked.ok()) {
     End(checked, now);
     return true;

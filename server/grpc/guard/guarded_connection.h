@@ -1,6 +1,6 @@
 // One client's connection: relays bytes between its socket, plain or through TLS, and the socket
 // that the gRPC library reads, through a FrameGuard. One thread drives it by events; it never
-// waits. It holds at most kChunkBytes in each direction: a side that sends more is not read.
+// waits. It holds about one RelayBuffer in each direction: a side that sends more is not read.
 #pragma once
 
 #include <absl/time/time.h>
@@ -19,10 +19,8 @@
 
 namespace taopd {
 
-// Buffers of the thread that drives the connections.
-struct RelayBuffer {
-  std::array<char, 64 << 10> read;
-};
+// Holds the bytes of one read. All connections of a thread share one.
+using RelayBuffer = std::array<char, 64 << 10>;
 
 class GuardedConnection {
  public:

@@ -18,13 +18,12 @@ namespace {
 
 constexpr size_t kReadBytes = 64 << 10;
 // Used while a head is read, so that little is read beyond it.
-constexpr size_t kHeadReadBytes = 16 << 10;
+constexpr size_t kHeadReadBytes = Transport::kMaxTlsRecordBytes;
 constexpr size_t kMaxDiscardedBytes = 64 << 20;
 // Every connection may hold this much of a head and of bytes after a request without a reservation,
 // so that probes are answered when the budget is used up.
 constexpr size_t kFreeHeadBytes = 16 << 10;
 constexpr char kContinue[] = "HTTP/1.1 100 Continue\r\n\r\n";
-constexpr int kMaxReadsPerRun = 4;
 
 }  // namespace
 
@@ -76,18 +75,12 @@ void Connection::Run(absl::Time now) {
 void Connection::ReadSome(absl::Time now) {
   if (!unread_.empty()) return Consume(std::exchange(unread_, {}), now);
   thread_local std::array<char, kReadBytes> buffer;
-  for (int i = 0; i < kMaxReadsPerRun && state_ == State::kReading; ++i) {
-    const size_t size =
-        parser_.state() == RequestParser::State::kBody ? kReadBytes : kHeadReadBytes;
-    const Transport::Result got = transport_.Read(buffer.data(), size);
-    if (got.status == Transport::Status::kClosed) return Close();
-    waits_for_ = got.status == Transport::Status::kWantWrite ? EPOLLOUT : EPOLLIN;
-    if (got.status != Transport::Status::kOk) return;
-    Consume(std::string_view(buffer.data(), got.num_bytes), now);
-    // A plain socket with more bytes becomes readable again, but not for bytes that TLS has already
-    // decrypted.
-    if (!transport_.has_pending()) return;
-  }
+  const size_t size = parser_.state() == RequestParser::State::kBody ? kReadBytes : kHeadReadBytes;
+  const Transport::Result got = transport_.Read(buffer.data(), size);
+  if (got.status == Transport::Status::kClosed) return Close();
+  waits_for_ = got.status == Transport::Status::kWantWrite ? EPOLLOUT : EPOLLIN;
+  if (got.status != Transport::Status::kOk) return;
+  Consume(std::string_view(buffer.data(), got.num_bytes), now);
 }
 
 void Connection::Consume(std::string_view bytes, absl::Time now) {

@@ -66,9 +66,7 @@ class Connection final : public Exchange {
   // Returns the event for which Run waits: EPOLLIN, EPOLLOUT or 0.
   uint32_t waits_for() const { return waits_for_; }
   // Returns whether Run has something to do although the socket is not ready.
-  bool wants_run() const {
-    return state_ == State::kReading && (!unread_.empty() || transport_.has_pending());
-  }
+  bool wants_run() const { return state_ == State::kReading && !unread_.empty(); }
   // Does what can be done without waiting. REQUIRES: not kWorking.
   void Run(absl::Time now);
   // Ends the connection, or its request, if it takes too long. Call it several times per second.
