@@ -139,10 +139,6 @@ bool Connection::AdmitHead(absl::Time now) {
   return true;
 }
 
-bool Connection::ExceedsShare(int64_t num_bytes) const {
-  return shared_->budget.Check(num_bytes, client_name()) == ByteBudget::Refusal::kClientShare;
-}
-
 bool Connection::TryReserveArrived(int64_t num_bytes) {
   ByteBudget::Reservation memory = shared_->budget.TryReserve(num_bytes, client_name());
   if (!memory) return false;
@@ -155,7 +151,9 @@ bool Connection::ReserveArrived() {
   const size_t head_bytes = std::max(parser_.head_bytes(), kFreeHeadBytes) - kFreeHeadBytes;
   const int64_t missing = static_cast<int64_t>(head_bytes + parser_.body_bytes()) - arrived_bytes_;
   if (missing <= 0 || TryReserveArrived(missing)) return true;
-  return shared_->make_room(*this, ExceedsShare(missing)) && TryReserveArrived(missing);
+  const bool exceeds_share =
+      shared_->budget.Check(missing, client_name()) == ByteBudget::Refusal::kClientShare;
+  return shared_->make_room(*this, exceeds_share) && TryReserveArrived(missing);
 }
 
 void Connection::SetClient(ClientIdentity client) {
@@ -184,7 +182,7 @@ void Connection::Refuse(const Refusal& refusal, absl::Time now) {
   StartSending(shared_->handler.Refuse(refusal), now);
 }
 
-void Connection::Resume(absl::Time now) {
+void Connection::SendFinishedAnswer(absl::Time now) {
   last_progress_at_ = now;
   WireAnswer answer = std::move(answer_);
   StartSending(std::move(answer), now);

@@ -42,8 +42,8 @@ class Connection final : public Exchange {
     ClientAmounts& connections;
     CallTracker& tracker;
     std::function<void(Connection& connection)> dispatch;  // passes the request to a worker
-    // Frees the memory of a stalled request for this connection; with same_client, of the same
-    // client.
+    // Makes room in the budget for this connection: refuses a stalled request, of the same client
+    // if `same_client`. Returns false if there is none.
     std::function<bool(Connection& connection, bool same_client)> make_room;
     std::function<void(uint64_t id)> on_finished;  // called by a worker, last
   };
@@ -72,8 +72,8 @@ class Connection final : public Exchange {
   // Ends the connection, or its request, if it takes too long. Call it several times per second.
   void CheckDeadlines(absl::Time now);
   // Sends the answer after the worker's Finish.
-  void Resume(absl::Time now);
-  // Returns the rank of what is lost if the connection is closed in favour of another one:
+  void SendFinishedAnswer(absl::Time now);
+  // Returns the rank of what is lost if the connection is closed in favor of another one:
   // kRankOfBodies while a body is read, less before that, and nullopt while the request is
   // answered.
   static constexpr int kRankOfBodies = 3;
@@ -106,7 +106,6 @@ class Connection final : public Exchange {
   // Returns false if the request was answered without its body or the connection has ended.
   bool AdmitHead(absl::Time now);
   bool ReserveArrived();
-  bool ExceedsShare(int64_t num_bytes) const;
   bool TryReserveArrived(int64_t num_bytes);
   void Dispatch();
   void Refuse(const Refusal& refusal, absl::Time now);
@@ -115,6 +114,7 @@ class Connection final : public Exchange {
   void EndExchange(absl::Time now);
   void Discard();
   void Close();
+  // Returns whether the peer is too slow. Begins a new window when this one has lasted `length`.
   bool IsTooSlow(absl::Duration length, absl::Time now);
   void ReleaseMemory();
   void BeginCall();

@@ -36,8 +36,10 @@ Front::Front(const FrontLimits& limits, FrontHandler* handler, ByteBudget* budge
               .connections = clients_,
               .tracker = tracker_,
               .dispatch = [this](Connection& connection) { Dispatch(connection); },
-              .make_room = [this](Connection& connection,
-                                  bool same_client) { return MakeRoom(connection, same_client); },
+              .make_room =
+                  [this](Connection& connection, bool same_client) {
+                    return EvictStalledBody(connection, same_client);
+                  },
               .on_finished =
                   [this](uint64_t id) {
                     {
@@ -89,7 +91,7 @@ void Front::Loop() {
     const std::vector<uint64_t>& events = poller_.Wait(timeout_ms);
     const absl::Time now = absl::Now();
     for (const uint64_t id : events) HandleEvent(id, now);
-    ResumeFinished(now);
+    SendFinishedAnswers(now);
     RunReady(now);
     if (stop_requested_ && !stopping_) BeginStop();
     if (now >= next_sweep) {
@@ -152,10 +154,10 @@ std::optional<Access> Front::MakePlace(const Port& port, const AcceptedSocket& s
     };
     return num_connections(access) < most || EvictOne(has_access, now);
   };
-  const auto place = [&](Access access, int most) {
+  const auto access_if_free = [&](Access access, int most) {
     return has_place(access, most) ? std::make_optional(access) : std::nullopt;
   };
-  if (port.probes_only) return place(Access::kProbePort, kMaxProbeConnections);
+  if (port.probes_only) return access_if_free(Access::kProbePort, kMaxProbeConnections);
   const auto is_of_client = [&](const Entry& entry) {
     return entry.connection->access() == Access::kAll &&
            entry.connection->subscriber() == socket.subscriber;
@@ -164,7 +166,7 @@ std::optional<Access> Front::MakePlace(const Port& port, const AcceptedSocket& s
       clients_.Of(socket.subscriber) < limits_.max_connections_per_client ||
       EvictOne(is_of_client, now);
   if (client_has_place && has_place(Access::kAll, max_connections_)) return Access::kAll;
-  return place(Access::kOverflow, std::min(kMaxOverflow, max_connections_));
+  return access_if_free(Access::kOverflow, std::min(kMaxOverflow, max_connections_));
 }
 
 void Front::Add(Port* port, AcceptedSocket socket, absl::Time now) {
@@ -200,6 +202,18 @@ void Front::Update(uint64_t id) {
   }
 }
 
+void Front::ForEach(const std::function<void(Connection& connection)>& act) {
+  std::vector<uint64_t> ids;
+  ids.reserve(connections_.size());
+  for (const auto& [id, entry] : connections_) ids.push_back(id);
+  for (const uint64_t id : ids) {
+    const auto found = connections_.find(id);
+    if (found == connections_.end()) continue;
+    act(*found->second.connection);
+    Update(id);
+  }
+}
+
 void Front::RunReady(absl::Time now) {
   for (const uint64_t id : std::exchange(ready_, {})) {
     const auto found = connections_.find(id);
@@ -209,7 +223,7 @@ void Front::RunReady(absl::Time now) {
   }
 }
 
-void Front::ResumeFinished(absl::Time now) {
+void Front::SendFinishedAnswers(absl::Time now) {
   std::vector<uint64_t> finished;
   {
     absl::MutexLock lock(&mutex_);
@@ -218,7 +232,7 @@ void Front::ResumeFinished(absl::Time now) {
   for (const uint64_t id : finished) {
     Connection& connection = *connections_.at(id).connection;
     if (!handler_->IsProbe(connection.request().head)) turns_.Done(connection.client_name());
-    connection.Resume(now);
+    connection.SendFinishedAnswer(now);
     if (stopping_) connection.Cut();
     Update(id);
   }
@@ -226,15 +240,7 @@ void Front::ResumeFinished(absl::Time now) {
 }
 
 void Front::Sweep(absl::Time now) {
-  std::vector<uint64_t> ids;
-  ids.reserve(connections_.size());
-  for (const auto& [id, entry] : connections_) ids.push_back(id);
-  for (const uint64_t id : ids) {
-    const auto found = connections_.find(id);
-    if (found == connections_.end()) continue;
-    found->second.connection->CheckDeadlines(now);
-    Update(id);
-  }
+  ForEach([now](Connection& connection) { connection.CheckDeadlines(now); });
   for (const auto& port : ports_) {
     if (port->watched == 0 && now >= port->paused_until && !stopping_) Resume(port.get());
   }
@@ -263,7 +269,7 @@ bool Front::EvictOne(const std::function<bool(const Entry&)>& may_close, absl::T
   return true;
 }
 
-bool Front::MakeRoom(const Connection& connection, bool same_client) {
+bool Front::EvictStalledBody(const Connection& connection, bool same_client) {
   const absl::Time now = connection.last_progress_at();
   Connection* victim = nullptr;
   for (const auto& [id, entry] : connections_) {
@@ -298,12 +304,7 @@ void Front::BeginStop() {
     Pause(port.get(), absl::InfiniteFuture());
     port->listener.Close();
   }
-  std::vector<uint64_t> ids;
-  for (const auto& [id, entry] : connections_) ids.push_back(id);
-  for (const uint64_t id : ids) {
-    connections_.at(id).connection->Cut();
-    Update(id);
-  }
+  ForEach([](Connection& connection) { connection.Cut(); });
 }
 
 }  // namespace taopd

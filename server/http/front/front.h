@@ -67,19 +67,21 @@ class Front {
   void Pause(Port* port, absl::Time until);
   void Resume(Port* port);
   void Sweep(absl::Time now);
-  void ResumeFinished(absl::Time now);
+  void SendFinishedAnswers(absl::Time now);
   void RunReady(absl::Time now);
   int& num_connections(Access access) { return num_connections_[static_cast<size_t>(access)]; }
   // Watches the events of the connection's new state, or destroys a closed connection. Call it
   // after anything that may have changed the state.
   void Update(uint64_t id);
+  // Acts on all connections and updates them.
+  void ForEach(const std::function<void(Connection& connection)>& act);
   // Closes the connection that loses least among those that `may_close` accepts. Returns false if
   // there is none.
   bool EvictOne(const std::function<bool(const Entry&)>& may_close, absl::Time now);
   // Returns the access that a new connection gets, or nullopt if the server is full. May close
   // another connection to make room.
   std::optional<Access> MakePlace(const Port& port, const AcceptedSocket& socket, absl::Time now);
-  bool MakeRoom(const Connection& connection, bool same_client);
+  bool EvictStalledBody(const Connection& connection, bool same_client);
   void Dispatch(Connection& connection);
   void StartWork();
   void BeginStop();

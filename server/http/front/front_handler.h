@@ -24,7 +24,7 @@ struct FrontLimits {
   //   2. One that only waits for the client to close it goes first, then one without a request,
   //      then one with an incomplete TLS handshake or head, then one with an incomplete body.
   //   3. The one without progress for the longest time goes first.
-  // A request that has begun is answered with 503, as far as the system takes the answer at once.
+  // A request that has begun gets 503, if the socket takes the answer without waiting.
   // If no connection can be closed, the new one may only request probes.
   int max_connections = 4096;
   int max_connections_per_client = 1024;
@@ -64,8 +64,8 @@ class Exchange {
   // Keeps the reservation until the answer has been sent. Any thread may call.
   virtual void HoldMemory(ByteBudget::Reservation memory) = 0;
   // Sends a part of an answer that is made while it is sent, and waits until the system has taken
-  // it. False when the client is gone or reads too slowly: the connection will be closed. Only the
-  // worker's thread may call.
+  // it. Returns false if the client is gone or reads too slowly: the connection will be closed.
+  // Only the worker's thread may call.
   virtual bool Write(std::string_view bytes) = 0;
   // Ends the exchange; the front sends the answer after what Write has sent. Call it once, last.
   virtual void Finish(WireAnswer answer) = 0;
