@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "common/io/file.h"
+#include "common/wire/bearer.h"
 
 namespace taopd {
 namespace {
@@ -20,18 +21,6 @@ bool IsKey(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
     return static_cast<unsigned char>(c) > 0x20 && static_cast<unsigned char>(c) < 0x7f;
   });
-}
-
-// Returns the key of "Bearer KEY", with the scheme in any letter case, or an empty text if there is
-// none.
-std::string_view BearerOf(std::string_view authorization) {
-  constexpr std::string_view kScheme = "bearer ";
-  if (authorization.size() < kScheme.size()) return {};
-  for (size_t i = 0; i < kScheme.size(); ++i) {
-    if ((authorization[i] | 0x20) != (kScheme[i] | 0x20)) return {};
-  }
-  authorization.remove_prefix(kScheme.size());
-  return authorization;
 }
 
 }  // namespace
@@ -72,7 +61,7 @@ absl::Status ApiKeys::Reload() {
 
 bool ApiKeys::Accepts(std::string_view authorization) const {
   if (!required()) return true;
-  const Digest shown = DigestOf(BearerOf(authorization));
+  const Digest shown = DigestOf(BearerKeyOf(authorization));
   int num_equal = 0;
   const auto compare = [&](const std::vector<Digest>& digests) {
     for (const Digest& digest : digests) {
@@ -87,7 +76,7 @@ bool ApiKeys::Accepts(std::string_view authorization) const {
 
 std::string ApiKeys::NameOf(std::string_view authorization) const {
   if (!required()) return "";
-  const Digest digest = DigestOf(BearerOf(authorization));
+  const Digest digest = DigestOf(BearerKeyOf(authorization));
   return absl::BytesToHexString(
       absl::string_view(reinterpret_cast<const char*>(digest.data()), kNameBytes));
 }

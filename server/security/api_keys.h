@@ -21,9 +21,9 @@ class ApiKeys {
   // and which Reload reads. Empty lines and lines that begin with # are skipped.
   ApiKeys(const std::vector<std::string>& keys, std::string path);
 
-  // Reads the file. Returns the error of the file, or INVALID_ARGUMENT if it has no key or an
-  // invalid key (empty or with spaces); the keys stay unchanged then. The message does not contain
-  // a key.
+  // Reads the file. Returns the error of the file, or INVALID_ARGUMENT if it has no key or a key
+  // with spaces or characters that are not printable ASCII; the keys stay unchanged then. The
+  // message does not contain a key.
   absl::Status Reload();
 
   // Returns whether a key is required at all.
