@@ -22,14 +22,6 @@ namespace {
 constexpr char kAuto[] = "auto";
 constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 
-std::string FlagName(const std::string& setting) {
-  std::string flag = "--" + setting;
-  for (char& c : flag) {
-    if (c == '_') c = '-';
-  }
-  return flag;
-}
-
 SettingCheck<std::string> MemorySizeOrAuto() {
   return [](const std::string& value) {
     if (value == kAuto || ParseMemoryBytes(value).ok()) return absl::OkStatus();
@@ -155,7 +147,7 @@ void TeacherOptions::DeclareEngine(SettingTable& v) {
             "what the memory plan leaves. With 0, the server only scores.",
             MemorySizeOrAuto());
   v.Setting("enable_prefix_caching", &enable_prefix_caching,
-            "Reuse the keys and values of earlier requests with a common prefix.");
+            "Reuse the keys and values of earlier requests with a common prefix. On by default.");
   v.Setting("cuda_graphs", &cuda_graphs,
             "Capture decode steps as CUDA graphs at the start and replay them. A GPU then does not "
             "wait for launches when batches are small. Off (vLLM's --enforce-eager), because it "
@@ -395,7 +387,7 @@ std::variant<TeacherOptions, int> ParseTeacherOptions(int argc, const char* cons
   }
   if (const std::vector<std::string> extras = app.remaining(); !extras.empty()) {
     std::vector<std::string> known;
-    for (const Setting& setting : table.settings()) known.push_back(FlagName(setting.path));
+    for (const Setting& setting : table.settings()) known.push_back("--" + FlagName(setting.path));
     err << "unknown argument " << extras.front() << DidYouMean(extras.front(), known) << "\n";
     return kExitUsage;
   }
