@@ -118,16 +118,14 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
   }
 
   ClientIdentity Identify(const RequestHead& head, const std::string& peer) const override {
-    std::string address = peer;
-    if (const TrustedProxies& proxies = state_->trusted_proxies(); !proxies.empty()) {
-      const bool forwarded = head.Find("x-forwarded-for") == nullptr;
-      std::vector<std::string_view> hops;
-      for (const Header& header : head.headers) {
-        if (EqualsIgnoringCase(header.name, forwarded ? "forwarded" : "x-forwarded-for"))
-          hops.push_back(header.value);
-      }
-      address = proxies.ClientAddress(peer, hops, forwarded);
-    }
+    const std::string address =
+        state_->trusted_proxies().ClientAddress(peer, [&head](const char* name) {
+          std::vector<std::string_view> values;
+          for (const Header& header : head.headers) {
+            if (EqualsIgnoringCase(header.name, name)) values.push_back(header.value);
+          }
+          return values;
+        });
     return {address, SubscriberOf(address), NameOf(head, address)};
   }
 

@@ -1,7 +1,9 @@
 #include "server/net/client_name.h"
 
+#include <absl/strings/ascii.h>
 #include <absl/strings/match.h>
 #include <absl/strings/numbers.h>
+#include <absl/strings/str_split.h>
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
@@ -28,25 +30,9 @@ bool BitOf(const std::string& bytes, int bit) {
   return (static_cast<unsigned char>(bytes[static_cast<size_t>(bit / 8)]) >> (7 - bit % 8)) & 1;
 }
 
-std::string_view Trim(std::string_view text) {
-  const size_t begin = text.find_first_not_of(" \t");
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
-}
-
-std::vector<std::string_view> Split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  for (;;) {
-    const size_t end = text.find(separator);
-    parts.push_back(Trim(text.substr(0, end)));
-    if (end == std::string_view::npos) return parts;
-    text.remove_prefix(end + 1);
-  }
-}
-
 // Returns the address of a hop in X-Forwarded-For, with or without a port: "10.0.0.7:80",
 // "[fd00::1]:80".
-std::optional<std::string> AddressOfHop(std::string_view hop) {
+std::optional<std::string> AddressOfHop(absl::string_view hop) {
   std::string address(hop);
   if (address.starts_with('[')) {
     const size_t end = address.find(']');
@@ -61,9 +47,10 @@ std::optional<std::string> AddressOfHop(std::string_view hop) {
 }
 
 // Returns the "for" of one element of a Forwarded header.
-std::optional<std::string_view> ForOf(std::string_view element) {
-  for (std::string_view pair : Split(element, ';')) {
-    if (!absl::StartsWithIgnoreCase({pair.data(), pair.size()}, "for=")) continue;
+std::optional<absl::string_view> ForOf(absl::string_view element) {
+  for (absl::string_view pair : absl::StrSplit(element, ';')) {
+    pair = absl::StripAsciiWhitespace(pair);
+    if (!absl::StartsWithIgnoreCase(pair, "for=")) continue;
     pair.remove_prefix(4);
     if (pair.size() >= 2 && pair.front() == '"' && pair.back() == '"')
       pair = pair.substr(1, pair.size() - 2);
@@ -98,10 +85,10 @@ absl::Status TrustedProxies::Set(const std::vector<std::string>& networks) {
     const std::optional<std::string> bytes = BytesOf(address);
     const bool is_ipv4 = address.find(':') == std::string::npos;
     int bits = is_ipv4 ? kAddressBits - kMappedBits : kAddressBits;
-    const int most_bits = bits;
+    const int max_bits = bits;
     const bool has_bits =
         slash == std::string::npos || absl::SimpleAtoi(text.substr(slash + 1), &bits);
-    if (!bytes || !has_bits || bits < 0 || bits > most_bits) {
+    if (!bytes || !has_bits || bits < 0 || bits > max_bits) {
       return InvalidArgument("trusted_proxies: \"", text,
                              "\" is neither an address nor a range such as 10.0.0.0/8 or fd00::/8");
     }
@@ -127,14 +114,20 @@ bool TrustedProxies::Trusts(const std::string& address) const {
 }
 
 std::string TrustedProxies::ClientAddress(const std::string& peer,
-                                          const std::vector<std::string_view>& hops,
-                                          bool forwarded) const {
+                                          const HeaderValues& values_of) const {
+  if (!Trusts(peer)) return peer;
+  std::vector<std::string_view> hops = values_of("x-forwarded-for");
+  const bool is_forwarded = hops.empty();
+  if (is_forwarded) hops = values_of("forwarded");
   std::string client = peer;
   for (size_t i = hops.size(); i-- > 0;) {
-    const std::vector<std::string_view> elements = Split(hops[i], ',');
+    const std::vector<absl::string_view> elements =
+        absl::StrSplit(absl::string_view(hops[i].data(), hops[i].size()), ',');
     for (size_t j = elements.size(); j-- > 0;) {
       if (!Trusts(client)) return client;
-      const std::optional<std::string_view> hop = forwarded ? ForOf(elements[j]) : elements[j];
+      const absl::string_view element = absl::StripAsciiWhitespace(elements[j]);
+      const std::optional<absl::string_view> hop =
+          is_forwarded ? ForOf(element) : std::make_optional(element);
       const std::optional<std::string> address = hop ? AddressOfHop(*hop) : std::nullopt;
       if (!address) {
         num_malformed_.fetch_add(1, std::memory_order_relaxed);

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,18 +33,18 @@ class TrustedProxies {
   // before the object is shared.
   absl::Status Set(const std::vector<std::string>& networks);
 
-  // Returns the address of the client behind a connection from `peer`. `hops` are the values of the
-  // headers in which proxies name their clients, in the order of arrival: X-Forwarded-For ("client,
-  // proxy") or, if there is none, Forwarded ("for=client, for=proxy"; RFC 7239).
+  // Returns the values of all headers with this name, in the order of arrival.
+  using HeaderValues = std::function<std::vector<std::string_view>(const char* name)>;
+  // Returns the address of the client behind a connection from `peer`. Proxies name their clients
+  // in X-Forwarded-For ("client, proxy") or, if a request has none, in Forwarded ("for=client,
+  // for=proxy"; RFC 7239).
   //
   // The values are read from the right. Each one counts only if the hop that added it is trusted,
   // so a client cannot change the result by such a header. A value that is not an address ends the
   // reading: the client is then the last known hop, and num_malformed() increases.
-  std::string ClientAddress(const std::string& peer, const std::vector<std::string_view>& hops,
-                            bool forwarded) const;
+  std::string ClientAddress(const std::string& peer, const HeaderValues& values_of) const;
 
   bool Trusts(const std::string& address) const;
-  bool empty() const { return networks_.empty(); }
   uint64_t num_malformed() const { return num_malformed_.load(std::memory_order_relaxed); }
 
  private:

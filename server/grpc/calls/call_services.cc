@@ -52,16 +52,14 @@ std::string StatusCodeName(const absl::Status& status) {
 }
 
 std::string AddressOf(const CallServices& services, const CallContext& context) {
-  const std::string peer = PeerAddress(context.peer());
-  const TrustedProxies& proxies = services.state->trusted_proxies();
-  if (proxies.empty()) return peer;
-  const auto& metadata = context.client_metadata();
-  const bool forwarded = metadata.count("x-forwarded-for") == 0;
-  const auto [begin, end] = metadata.equal_range(forwarded ? "forwarded" : "x-forwarded-for");
-  std::vector<std::string_view> hops;
-  for (auto hop = begin; hop != end; ++hop)
-    hops.emplace_back(hop->second.data(), hop->second.size());
-  return proxies.ClientAddress(peer, hops, forwarded);
+  return services.state->trusted_proxies().ClientAddress(
+      PeerAddress(context.peer()), [&context](const char* name) {
+        std::vector<std::string_view> values;
+        const auto [begin, end] = context.client_metadata().equal_range(name);
+        for (auto header = begin; header != end; ++header)
+          values.emplace_back(header->second.data(), header->second.size());
+        return values;
+      });
 }
 
 std::string ClientOf(const CallServices& services, const CallContext& context) {
