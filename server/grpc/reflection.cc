@@ -76,7 +76,7 @@ class ReflectionStream final : public BidiCall {
                    const std::vector<std::string>* names)
       : services_(services),
         names_(names),
-        client_(AddressOf(services, *context)),
+        address_(AddressOf(services, *context)),
         started_at_(services.state->clock()->Now()) {
     StartRead(&request_);
   }
@@ -93,15 +93,14 @@ class ReflectionStream final : public BidiCall {
     StartRead(&request_);
   }
   void OnDone() override {
-    services_.metrics->RecordRequest("grpc/Reflection", StatusCodeName(status_),
-                                     services_.state->clock()->Now() - started_at_, client_);
+    RecordCall(services_, "grpc/Reflection", status_, started_at_, address_);
     delete this;
   }
 
  private:
   const CallServices services_;
   const std::vector<std::string>* const names_;
-  const std::string client_;
+  const std::string address_;
   const absl::Time started_at_;
   absl::Status status_;  // the final status of the call
   CallBytes request_;

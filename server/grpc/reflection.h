@@ -34,7 +34,7 @@ template <typename Version>
 class ReflectionService final : public Version::template WithRawCallbackMethod_ServerReflectionInfo<
                                     typename Version::Service> {
  public:
-  // `names` are the listed services. `services` must outlive the object.
+  // `names` are the services that are listed.
   ReflectionService(const CallServices& services, std::vector<std::string> names)
       : services_(services), names_(std::move(names)) {}
 

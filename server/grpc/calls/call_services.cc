@@ -16,25 +16,7 @@ std::string OnlyValueOf(const std::multimap<grpc::string_ref, grpc::string_ref>&
   return std::string(found->second.data(), found->second.size());
 }
 
-absl::Time DeadlineOf(const CallContext& context) {
-  const auto deadline = context.deadline();
-  if (deadline == std::chrono::system_clock::time_point::max()) return absl::InfiniteFuture();
-  return absl::FromChrono(deadline);
-}
-
-std::string PeerAddress(const std::string& peer) {
-  if (peer.starts_with("unix-abstract:taopd/")) return peer.substr(peer.rfind('/') + 1);
-  const size_t scheme = peer.find(':');
-  const size_t port = peer.rfind(':');
-  if ((!peer.starts_with("ipv4:") && !peer.starts_with("ipv6:")) || port == scheme) return peer;
-  std::string address = peer.substr(scheme + 1, port - scheme - 1);
-  constexpr std::string_view kOpen = "%5B", kClose = "%5D";
-  if (address.starts_with(kOpen)) address.erase(0, kOpen.size());
-  if (address.ends_with(kClose)) address.resize(address.size() - kClose.size());
-  if (address.starts_with('[')) address.erase(0, 1);
-  if (address.ends_with(']')) address.pop_back();
-  return address;
-}
+std::string PeerAddress(const std::string& peer) { return peer.substr(peer.rfind('/') + 1); }
 
 void AddRetryPushback(const absl::Status& status, CallContext* context) {
   if (!absl::IsResourceExhausted(status)) return;
@@ -63,20 +45,34 @@ std::string AddressOf(const CallServices& services, const CallContext& context) 
 }
 
 std::string ClientOf(const CallServices& services, const CallContext& context) {
-  const auto& headers = context.client_metadata();
-  return ClientName(AddressOf(services, context),
-                    services.keys == nullptr
-                        ? std::string()
-                        : services.keys->NameOf(OnlyValueOf(headers, "authorization")));
+  const std::string key_name =
+      services.keys == nullptr
+          ? ""
+          : services.keys->NameOf(OnlyValueOf(context.client_metadata(), "authorization"));
+  return ClientName(AddressOf(services, context), key_name);
+}
+
+absl::Time DeadlineOf(const CallContext& context) {
+  const auto deadline = context.deadline();
+  return deadline == std::chrono::system_clock::time_point::max() ? absl::InfiniteFuture()
+                                                                  : absl::FromChrono(deadline);
+}
+
+Caller CallerOf(const CallServices& services, const CallContext& context) {
+  return {.client = ClientOf(services, context), .deadline = DeadlineOf(context)};
+}
+
+void RecordCall(const CallServices& services, const char* method, const absl::Status& status,
+                absl::Time started_at, const std::string& address, const std::string& request_id) {
+  services.metrics->RecordRequest(method, StatusCodeName(status),
+                                  services.state->clock()->Now() - started_at, address, request_id);
 }
 
 UnaryCall* FinishAtOnce(const CallServices& services, CallContext* context, const char* method,
                         const std::function<absl::Status()>& work) {
   const absl::Time started_at = services.state->clock()->Now();
   const absl::Status status = work();
-  services.metrics->RecordRequest(method, StatusCodeName(status),
-                                  services.state->clock()->Now() - started_at,
-                                  AddressOf(services, *context));
+  RecordCall(services, method, status, started_at, AddressOf(services, *context));
   UnaryCall* reactor = context->DefaultReactor();  // makes it anew each time
   reactor->Finish(ToGrpcStatus(status));
   return reactor;

@@ -13,6 +13,7 @@
 
 #include "common/base/status.h"
 #include "common/base/worker_pool.h"
+#include "server/generation/generation_request.h"
 #include "server/grpc/calls/message_bytes.h"
 #include "server/metrics/server_metrics.h"
 #include "server/security/api_keys.h"
@@ -26,7 +27,7 @@ struct CallServices {
   ServingState* state;
   ServerMetrics* metrics;
   CallTracker* tracker;
-  const ApiKeys* keys;  // null: none are required
+  const ApiKeys* keys;  // null if none are required
   // The one thread that turns the engine's results into messages and hands them to gRPC. Both copy
   // the whole answer, which would hold up the engine's thread. If null, the engine's thread does
   // both.
@@ -38,12 +39,8 @@ struct CallServices {
 std::string OnlyValueOf(const std::multimap<grpc::string_ref, grpc::string_ref>& headers,
                         const char* name);
 
-// Returns the call's deadline, or InfiniteFuture if the client has set none.
-absl::Time DeadlineOf(const CallContext& context);
-
-// Returns the address in gRPC's name of a peer: "127.0.0.1" of "ipv4:127.0.0.1:4000" and of
-// "unix-abstract:taopd/12-1/127.0.0.1", the name that GrpcGuard gives a connection; "::1" of
-// "ipv6:%5B::1%5D:4000". Text of another form is returned whole.
+// Returns the address in gRPC's name of a peer, which GrpcGuard gives each connection: "127.0.0.1"
+// of "unix-abstract:taopd/12-1/127.0.0.1".
 std::string PeerAddress(const std::string& peer);
 
 // The time that a client should wait before it sends a refused request again.
@@ -61,8 +58,17 @@ std::string StatusCodeName(const absl::Status& status);
 // a trusted proxy names.
 std::string AddressOf(const CallServices& services, const CallContext& context);
 
-// Returns the name of the client (server/net/client_name.h) for the engine's turns and for shares.
+// Returns the client's name (server/net/client_name.h).
 std::string ClientOf(const CallServices& services, const CallContext& context);
+// Returns the call's deadline, which is InfiniteFuture if the client has set none.
+absl::Time DeadlineOf(const CallContext& context);
+// Returns the client with its name and the call's deadline.
+Caller CallerOf(const CallServices& services, const CallContext& context);
+
+// Records a call, or a message of one, that began at `started_at` and has ended with `status`.
+void RecordCall(const CallServices& services, const char* method, const absl::Status& status,
+                absl::Time started_at, const std::string& address,
+                const std::string& request_id = "");
 
 // gRPC runs OnDone after OnCancel has returned, on whichever thread. A counter inside of its
 // library orders the two, which ThreadSanitizer does not see: a reactor that frees in OnDone what
@@ -83,8 +89,8 @@ class ReactionOrder {
 UnaryCall* FinishAtOnce(const CallServices& services, CallContext* context, const char* method,
                         const std::function<absl::Status()>& work);
 
-// A call that needs no engine: as FinishAtOnce, with `fill` for the message whose bytes are the
-// answer. A `fill` that needs the request parses it; the others do not look at it.
+// Does the same for a call with an answer. `fill` sets the message whose bytes are the answer, or
+// returns why there is none; it parses the request itself if it needs it.
 template <typename Response>
 UnaryCall* AnswerAtOnce(const CallServices& services, CallContext* context, const char* method,
                         CallBytes* answer, const std::function<absl::Status(Response*)>& fill) {
@@ -96,8 +102,8 @@ UnaryCall* AnswerAtOnce(const CallServices& services, CallContext* context, cons
   });
 }
 
-// Does the same for an answer that describes the served model: `fill(model, response)`. Without a
-// model that accepts work, the call ends with the reason.
+// Does the same for an answer that describes the served model: `fill(model, response)`. If no work
+// is accepted, the call ends with the reason.
 template <typename Response, typename Fill>
 UnaryCall* DescribeModel(const CallServices& services, CallContext* context, const char* method,
                          CallBytes* answer, const Fill& fill) {

@@ -1,6 +1,6 @@
 // The common part of calls that need the engine. Such a call owns itself, ends its sequences when
-// the client goes, tells a refused client when to try again, and records its end. (A ScoreStream,
-// which also reads, does the same in its own way.)
+// the client goes, sends a refused client the time after which to try again, and records its end.
+// (A ScoreStream, which also reads, does the same in its own way.)
 //
 // The functions are called in the handler, which returns their result. gRPC runs no reaction before
 // the handler has returned.
@@ -79,20 +79,19 @@ StreamedCall* BeginStreamedCall(CallContext* context, const CallEnvironment& env
   };
   environment.services.tracker->Begin();
   const absl::Time started_at = environment.services.state->clock()->Now();
-  const std::string client = AddressOf(environment.services, *context);
+  const std::string address = AddressOf(environment.services, *context);
   auto* const call = new Call;  // deleted in the last reaction
   call->stream = std::make_shared<MessageStream<Message>>(
       context,
       [call] {
         if (call->work.run != nullptr) call->work.run->Cancel();
       },
-      [call, environment, started_at, client](const absl::Status& status) {
+      [call, environment, started_at, address](const absl::Status& status) {
         if (call->work.on_done) call->work.on_done();
         const std::string request_id = std::move(call->request_id);
         delete call;
-        environment.services.metrics->RecordRequest(
-            environment.method, StatusCodeName(status),
-            environment.services.state->clock()->Now() - started_at, client, request_id);
+        RecordCall(environment.services, environment.method, status, started_at, address,
+                   request_id);
         environment.services.tracker->End();
       });
   auto* const reactor = call->stream.get();
@@ -111,9 +110,9 @@ UnaryCall* BeginUnaryCall(CallContext* context, const CallEnvironment& environme
                           const CallBytes* bytes, CallBytes* answer, const Start& start) {
   class Call final : public UnaryCall {
    public:
-    Call(const CallEnvironment& environment, std::string client)
+    Call(const CallEnvironment& environment, std::string address)
         : environment_(environment),
-          client_(std::move(client)),
+          address_(std::move(address)),
           started_at_(environment.services.state->clock()->Now()) {
       environment.services.tracker->Begin();
     }
@@ -125,9 +124,8 @@ UnaryCall* BeginUnaryCall(CallContext* context, const CallEnvironment& environme
       order_.DoneBegins();
       const CallEnvironment environment = environment_;
       if (work.on_done) work.on_done();
-      environment.services.metrics->RecordRequest(
-          environment.method, StatusCodeName(status),
-          environment.services.state->clock()->Now() - started_at_, client_, request_id);
+      RecordCall(environment.services, environment.method, status, started_at_, address_,
+                 request_id);
       delete this;
       environment.services.tracker->End();
     }
@@ -139,7 +137,7 @@ UnaryCall* BeginUnaryCall(CallContext* context, const CallEnvironment& environme
 
    private:
     const CallEnvironment environment_;
-    const std::string client_;
+    const std::string address_;
     const absl::Time started_at_;
     ReactionOrder order_;
   };
