@@ -142,7 +142,7 @@ absl::StatusOr<ByteBudget::Reservation> ReserveMemory(const GenerationRequest& r
         " bytes, more than ", kMaxBytes,
         "; send fewer prompts in one request, or ask for fewer prompt_logprobs, logprobs or n");
   }
-  return state->ReserveAnswer(num_bytes + answer.messages, caller.client);
+  return state->ReserveAnswer(num_bytes + answer.waiting_messages, caller.client);
 }
 
 }  // namespace taopd

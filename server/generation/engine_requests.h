@@ -20,8 +20,8 @@ absl::Status ValidateChoices(const GenerationRequest& request, const EngineLimit
 
 // Upper estimates of the bytes of an answer.
 struct AnswerBytes {
-  int64_t whole = 0;     // held until the end; limited together with the copies of the fields
-  int64_t messages = 0;  // messages that wait while the client does not read
+  int64_t whole = 0;  // held until the end; limited together with the copies of the fields
+  int64_t waiting_messages = 0;  // messages that wait while the client does not read
 };
 
 // Reserves the memory of the answer and of the fields that each choice copies. Thread-safe. Errors:

@@ -25,7 +25,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!message.ParseFromArray(data, static_cast<int>(size))) return 0;
   TAOPD_CHECK(parsed_size.ok());
   TAOPD_CHECK_GE(*parsed_size, static_cast<int64_t>(message.SpaceUsedLong()));
-  const auto admitted = taopd::AdmitScore(message, absl::InfiniteFuture(), "client", *state);
+  const auto admitted = taopd::AdmitScore(message, {.client = "client"}, *state);
   if (!admitted.ok()) {
     TAOPD_CHECK(!admitted.status().message().empty());
     return 0;

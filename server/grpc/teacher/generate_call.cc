@@ -63,15 +63,6 @@ v1::GenerateResponse TokensMessage(const std::string& request_id, const std::str
   return message;
 }
 
-v1::GenerateResponse LastMessage(const std::string& request_id, const std::string& revision,
-                                 size_t index, const GeneratedTokens& tokens, bool with_tokens) {
-  v1::GenerateResponse message =
-      TokensMessage(request_id, revision, index, with_tokens ? tokens : GeneratedTokens());
-  message.set_finish_reason(tokens.finish == FinishReason::kStop ? v1::FINISH_REASON_STOP
-                                                                 : v1::FINISH_REASON_LENGTH);
-  return message;
-}
-
 EngineEvents EventsOf(const v1::GenerateRequest& request, const std::string& revision,
                       const std::shared_ptr<MessageStream<v1::GenerateResponse>>& stream) {
   EngineEvents events;
@@ -83,7 +74,12 @@ EngineEvents EventsOf(const v1::GenerateRequest& request, const std::string& rev
   }
   events.on_result = [stream, request_id, revision, with_tokens = !request.stream_tokens()](
                          size_t index, const InferenceResult& result) {
-    stream->Send(LastMessage(request_id, revision, index, *result.generated, with_tokens));
+    const GeneratedTokens& tokens = *result.generated;
+    v1::GenerateResponse message =
+        TokensMessage(request_id, revision, index, with_tokens ? tokens : GeneratedTokens());
+    message.set_finish_reason(tokens.finish == FinishReason::kStop ? v1::FINISH_REASON_STOP
+                                                                   : v1::FINISH_REASON_LENGTH);
+    stream->Send(std::move(message));
   };
   events.on_end = [stream](const absl::Status& status) { stream->End(status); };
   return events;
@@ -92,12 +88,12 @@ EngineEvents EventsOf(const v1::GenerateRequest& request, const std::string& rev
 }  // namespace
 
 absl::StatusOr<AdmittedRequest> AdmitGeneration(const v1::GenerateRequest& request,
-                                                absl::Time deadline, const std::string& client,
-                                                ServingState& state) {
+                                                const Caller& caller, ServingState& state) {
   AdmittedRequest admitted;
   TAOPD_ASSIGN_OR_RETURN(admitted.model, state.Admit());
   const ServedModel& model = *admitted.model;
-  TAOPD_RETURN_IF_ERROR(CheckHeader(request.request_id(), request.expected_revision(), model));
+  TAOPD_RETURN_IF_ERROR(
+      CheckIdAndRevision(request.request_id(), request.expected_revision(), model));
   TAOPD_ASSIGN_OR_RETURN(const GenerationRequest generation, ToGenerationRequest(request, model));
   TAOPD_RETURN_IF_ERROR(ValidateChoices(generation, model.limits));
   const int64_t num_new = generation.prompts[0].max_new_tokens;
@@ -109,11 +105,10 @@ absl::StatusOr<AdmittedRequest> AdmitGeneration(const v1::GenerateRequest& reque
   // The alternatives' ids and log-probs, and the ids in the message.
   const int64_t per_token = kBytesPerToken + 12 * int64_t{request.num_top_ids()} +
                             (request.stream_tokens() ? kBytesPerMessage : 0);
-  const int64_t messages_bytes = generation.n * (num_new * per_token + kBytesPerMessage);
-  const Caller caller = {.client = client, .deadline = deadline};
+  const int64_t waiting_bytes = generation.n * (num_new * per_token + kBytesPerMessage);
   TAOPD_ASSIGN_OR_RETURN(
       admitted.answer_memory,
-      ReserveMemory(generation, {.messages = messages_bytes}, model, caller, &state));
+      ReserveMemory(generation, {.waiting_messages = waiting_bytes}, model, caller, &state));
   admitted.requests = EngineRequests(generation, caller, model, /*scores=*/false);
   return admitted;
 }
@@ -123,10 +118,9 @@ StreamedCall* BeginGenerate(CallContext* context, const CallBytes* request,
   using Stream = std::shared_ptr<MessageStream<v1::GenerateResponse>>;
   const auto start = [&](const v1::GenerateRequest& message, const Stream& stream,
                          EngineWork* work) -> absl::Status {
-    TAOPD_ASSIGN_OR_RETURN(
-        AdmittedRequest admitted,
-        AdmitGeneration(message, DeadlineOf(*context), ClientOf(environment.services, *context),
-                        *environment.services.state));
+    TAOPD_ASSIGN_OR_RETURN(AdmittedRequest admitted,
+                           AdmitGeneration(message, CallerOf(environment.services, *context),
+                                           *environment.services.state));
     EngineEvents events = EventsOf(message, admitted.model->revision, stream);
     work->Start(std::move(admitted), std::move(events), environment.services.delivery);
     return absl::OkStatus();

@@ -14,8 +14,7 @@ namespace taopd {
 // Thread-safe. Errors are those of AdmitScore (server/grpc/teacher/score_admission.h), and
 // FAILED_PRECONDITION if the engine only scores.
 absl::StatusOr<AdmittedRequest> AdmitGeneration(const v1::GenerateRequest& request,
-                                                absl::Time deadline, const std::string& client,
-                                                ServingState& state);
+                                                const Caller& caller, ServingState& state);
 
 // Call it in the handler, which returns the result.
 StreamedCall* BeginGenerate(CallContext* context, const CallBytes* request,

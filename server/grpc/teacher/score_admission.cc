@@ -13,8 +13,8 @@
 namespace taopd {
 namespace {
 
-// Copies a wire's unsigned number into an engine's signed one.
-absl::Status Convert(const char* field, uint32_t value, int32_t* out) {
+// Copies a number of a message. Returns INVALID_ARGUMENT, naming it, if `out` cannot hold it.
+absl::Status CopyNumber(const char* field, uint32_t value, int32_t* out) {
   constexpr uint32_t kMax = std::numeric_limits<int32_t>::max();
   if (value > kMax) return InvalidArgument(field, " is ", value, ": must be at most ", kMax);
   *out = static_cast<int32_t>(value);
@@ -25,31 +25,30 @@ absl::Status Convert(const char* field, uint32_t value, int32_t* out) {
 // INVALID_ARGUMENT for a number that the engine's types cannot hold, naming the field and the
 // value; every other check is left to ValidateRequest.
 absl::StatusOr<InferenceRequest> ToInferenceRequest(const v1::ScoreRequest& request,
-                                                    absl::Time deadline) {
+                                                    const Caller& caller) {
   InferenceRequest out;
   out.request_id = request.request_id();
-  out.deadline = deadline;
+  out.client = caller.client;
+  out.deadline = caller.deadline;
   TAOPD_ASSIGN_OR_RETURN(out.token_ids, TokenIds("token_ids", request.token_ids()));
   ScoreParams score;
   score.start = request.score_start();
-  TAOPD_RETURN_IF_ERROR(Convert("top_k", request.top_k(), &score.top_k));
+  TAOPD_RETURN_IF_ERROR(CopyNumber("top_k", request.top_k(), &score.top_k));
   score.temperature = request.temperature() == 0.0f ? 1.0f : request.temperature();
   score.entropy = request.options().entropy();
   score.rank = request.options().rank();
   score.support_stats = request.options().support_stats();
   score.dense = request.options().dense();
-  TAOPD_RETURN_IF_ERROR(Convert("num_candidates", request.num_candidates(), &score.num_candidates));
+  TAOPD_RETURN_IF_ERROR(
+      CopyNumber("num_candidates", request.num_candidates(), &score.num_candidates));
   TAOPD_ASSIGN_OR_RETURN(score.candidate_ids, TokenIds("candidate_ids", request.candidate_ids()));
   out.score = std::move(score);
   return out;
 }
 
-void AddAll(const std::vector<float>& values, google::protobuf::RepeatedField<float>* out) {
+template <typename Number, typename WireNumber>
+void AddAll(const std::vector<Number>& values, google::protobuf::RepeatedField<WireNumber>* out) {
   out->Add(values.begin(), values.end());
-}
-void AddAll(const std::vector<int32_t>& values, google::protobuf::RepeatedField<uint32_t>* out) {
-  out->Reserve(static_cast<int>(values.size()));
-  for (int32_t value : values) out->AddAlreadyReserved(static_cast<uint32_t>(value));
 }
 
 // REQUIRES: the request is valid, so the product does not overflow.
@@ -78,30 +77,29 @@ absl::Status CheckReplyBytes(int64_t num_bytes, const InferenceRequest& request,
 
 }  // namespace
 
-absl::Status CheckHeader(const std::string& request_id, const std::string& expected_revision,
-                         const ServedModel& model) {
+absl::Status CheckIdAndRevision(const std::string& request_id, const std::string& expected_revision,
+                                const ServedModel& model) {
   TAOPD_RETURN_IF_ERROR(CheckRequestId("request_id", request_id));
   if (expected_revision.empty() || expected_revision == model.revision) return absl::OkStatus();
   return FailedPrecondition("expected_revision ", Excerpt(expected_revision), " is not served, ",
                             model.revision, " is");
 }
 
-absl::StatusOr<AdmittedRequest> AdmitScore(const v1::ScoreRequest& request, absl::Time deadline,
-                                           const std::string& client, ServingState& state) {
+absl::StatusOr<AdmittedRequest> AdmitScore(const v1::ScoreRequest& request, const Caller& caller,
+                                           ServingState& state) {
   AdmittedRequest admitted;
   TAOPD_ASSIGN_OR_RETURN(admitted.model, state.Admit());
   const EngineLimits& limits = admitted.model->limits;
   TAOPD_RETURN_IF_ERROR(
-      CheckHeader(request.request_id(), request.expected_revision(), *admitted.model));
-  TAOPD_ASSIGN_OR_RETURN(InferenceRequest inference, ToInferenceRequest(request, deadline));
-  inference.client = client;
+      CheckIdAndRevision(request.request_id(), request.expected_revision(), *admitted.model));
+  TAOPD_ASSIGN_OR_RETURN(InferenceRequest inference, ToInferenceRequest(request, caller));
   TAOPD_RETURN_IF_ERROR(ValidateRequest(inference, limits));
   const int64_t reply_bytes = ReplyBytes(inference, limits);
   TAOPD_RETURN_IF_ERROR(CheckReplyBytes(reply_bytes, inference, limits));
   // The engine's arrays and the message are alive together while one is copied into the other.
   const int64_t token_bytes = 8 * static_cast<int64_t>(inference.token_ids.size());
   TAOPD_ASSIGN_OR_RETURN(admitted.answer_memory,
-                         state.ReserveAnswer(2 * reply_bytes + token_bytes, client));
+                         state.ReserveAnswer(2 * reply_bytes + token_bytes, caller.client));
   admitted.requests.push_back(std::move(inference));
   return admitted;
 }

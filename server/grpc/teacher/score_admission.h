@@ -1,5 +1,5 @@
-// Decides whether a score request is accepted, before anything is queued and before memory is
-// reserved for its answer, and makes that answer.
+// Decides whether a score request is accepted, reserves the memory of its answer before anything is
+// queued, and makes that answer.
 #pragma once
 
 #include <absl/time/time.h>
@@ -11,19 +11,19 @@
 
 namespace taopd {
 
-// `client`: see ClientOf (server/grpc/calls/call_services.h). Thread-safe. Errors:
-//   UNAVAILABLE          the model is loading or the server is draining;
+// Thread-safe. Errors:
+//   UNAVAILABLE          no work is accepted (ServingState::Admit);
 //   INVALID_ARGUMENT     a field is out of range, or the answer would not fit into one message; the
 //                        text names the field, the value and the limit;
 //   FAILED_PRECONDITION  another revision is served than the request expects;
 //   RESOURCE_EXHAUSTED   requests and answers take all the memory that they may take together, or
 //                        those of this client their share.
-absl::StatusOr<AdmittedRequest> AdmitScore(const v1::ScoreRequest& request, absl::Time deadline,
-                                           const std::string& client, ServingState& state);
+absl::StatusOr<AdmittedRequest> AdmitScore(const v1::ScoreRequest& request, const Caller& caller,
+                                           ServingState& state);
 
 // Checks the fields that all requests of taopd.v1.Teacher have, with the errors of AdmitScore.
-absl::Status CheckHeader(const std::string& request_id, const std::string& expected_revision,
-                         const ServedModel& model);
+absl::Status CheckIdAndRevision(const std::string& request_id, const std::string& expected_revision,
+                                const ServedModel& model);
 
 v1::ScoreResponse ToScoreResponse(const std::string& request_id, const std::string& revision,
                                   const ScoreRows& rows);

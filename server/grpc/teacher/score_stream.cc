@@ -8,13 +8,11 @@
 
 namespace taopd {
 
-ScoreStream::ScoreStream(const CallServices& services, const CallContext& context,
-                         std::string address, std::string client,
+ScoreStream::ScoreStream(const CallServices& services, Caller caller, std::string address,
                          std::function<void(ScoreStream*)> on_done)
     : services_(services),
       on_done_(std::move(on_done)),
-      deadline_(DeadlineOf(context)),
-      client_(std::move(client)),
+      caller_(std::move(caller)),
       address_(std::move(address)) {}
 
 void ScoreStream::Start() {
@@ -117,8 +115,7 @@ void ScoreStream::Accept(CallBytes* message) {
 
 absl::Status ScoreStream::Submit(const v1::ScoreRequest& request, uint64_t number,
                                  absl::Time started_at) {
-  TAOPD_ASSIGN_OR_RETURN(AdmittedRequest admitted,
-                         AdmitScore(request, deadline_, client_, *services_.state));
+  TAOPD_ASSIGN_OR_RETURN(AdmittedRequest admitted, AdmitScore(request, caller_, *services_.state));
   const std::shared_ptr<const ServedModel> model = std::move(admitted.model);
   // Shared: the callback must be copyable.
   const auto pending =

@@ -31,8 +31,9 @@ class ScoreStream final : public BidiCall, public std::enable_shared_from_this<S
  public:
   static constexpr int64_t kMaxInFlight = 64;
 
-  ScoreStream(const CallServices& services, const CallContext& context, std::string address,
-              std::string client, std::function<void(ScoreStream*)> on_done);
+  // `address` is the client's, for logs.
+  ScoreStream(const CallServices& services, Caller caller, std::string address,
+              std::function<void(ScoreStream*)> on_done);
 
   // Call it once, in the handler.
   void Start();
@@ -83,8 +84,7 @@ class ScoreStream final : public BidiCall, public std::enable_shared_from_this<S
 
   const CallServices services_;
   const std::function<void(ScoreStream*)> on_done_;
-  const absl::Time deadline_;
-  const std::string client_;  // see ClientOf (calls/call_services.h)
+  const Caller caller_;
   const std::string address_;
 
   ReactionOrder order_;

@@ -45,9 +45,8 @@ UnaryCall* TeacherService::Score(CallContext* context, const CallBytes* request,
                                  CallBytes* answer) {
   const auto start = [&](const v1::ScoreRequest& score, v1::ScoreResponse* response,
                          const auto& end, EngineWork* work) -> absl::Status {
-    TAOPD_ASSIGN_OR_RETURN(
-        AdmittedRequest admitted,
-        AdmitScore(score, DeadlineOf(*context), ClientOf(services_, *context), *services_.state));
+    TAOPD_ASSIGN_OR_RETURN(AdmittedRequest admitted,
+                           AdmitScore(score, CallerOf(services_, *context), *services_.state));
     EngineEvents events;
     events.on_result = [response, request_id = score.request_id(),
                         revision = admitted.model->revision](size_t,
@@ -65,7 +64,7 @@ UnaryCall* TeacherService::Score(CallContext* context, const CallBytes* request,
 BidiCall* TeacherService::ScoreStream(CallContext* context) {
   tracker_.Begin();
   auto stream = std::make_shared<taopd::ScoreStream>(
-      services_, *context, AddressOf(services_, *context), ClientOf(services_, *context),
+      services_, CallerOf(services_, *context), AddressOf(services_, *context),
       [this](taopd::ScoreStream* done) { ForgetStream(done); });
   bool draining;
   {

@@ -289,8 +289,7 @@ StreamedCall* VllmEngineService::Generate(CallContext* context, const CallBytes*
     TAOPD_ASSIGN_OR_RETURN(const vllm::GenerateRequest inference, ToVllmGenerateRequest(message));
     TAOPD_ASSIGN_OR_RETURN(
         AdmittedInference admitted,
-        AdmitInference(inference, DeadlineOf(*context), ClientOf(services_, *context),
-                       *services_.state, &params));
+        AdmitInference(inference, CallerOf(services_, *context), *services_.state, &params));
     const auto answer = std::make_shared<EngineAnswer>(admitted, params);
     StartRun(std::move(admitted), EventsOfAnswer(message.stream(), answer, stream),
              services_.delivery, runs_, work);

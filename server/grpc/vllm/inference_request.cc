@@ -11,6 +11,7 @@
 #include "server/generation/prompts.h"
 #include "server/generation/request_fields.h"
 #include "server/grpc/calls/sampling_conversion.h"
+#include "server/serving/excerpt.h"
 
 namespace taopd {
 namespace {
@@ -163,7 +164,7 @@ absl::Status ReadRequest(const vllm::GenerateRequest& request, const Gateway* ga
                          const ServedModel& model, GenerationRequest* out,
                          InferenceAnswerOptions* options) {
   if (!request.model().empty() && request.model() != model.name)
-    return absl::NotFoundError(Concat("model `", request.model().substr(0, 200), "` not found"));
+    return absl::NotFoundError(Concat("model `", Excerpt(request.model()), "` not found"));
   TAOPD_RETURN_IF_ERROR(CheckRequestId("request_id", request.request_id()));
   TAOPD_RETURN_IF_ERROR(RefuseUnsupported(request));
   TAOPD_RETURN_IF_ERROR(CheckCacheSalt(request.kv().cache_salt()));
@@ -207,18 +208,18 @@ absl::Status RefuseIf(bool is_set, const char* what) {
 }
 
 absl::StatusOr<AdmittedInference> AdmitInference(const vllm::GenerateRequest& request,
-                                                 absl::Time deadline, const std::string& client,
-                                                 ServingState& state, const Gateway* gateway) {
+                                                 const Caller& caller, ServingState& state,
+                                                 const Gateway* gateway) {
   AdmittedInference admitted;
   TAOPD_ASSIGN_OR_RETURN(admitted.model, state.Admit());
-  admitted.caller = {.client = client, .deadline = deadline};
+  admitted.caller = caller;
   admitted.request = std::make_shared<GenerationRequest>();
   TAOPD_RETURN_IF_ERROR(
       ReadRequest(request, gateway, *admitted.model, admitted.request.get(), &admitted.options));
   TAOPD_ASSIGN_OR_RETURN(const int64_t num_bytes, MessageBytes(*admitted.request));
   TAOPD_ASSIGN_OR_RETURN(admitted.answer_memory,
-                         ReserveMemory(*admitted.request, {.messages = num_bytes}, *admitted.model,
-                                       admitted.caller, &state));
+                         ReserveMemory(*admitted.request, {.waiting_messages = num_bytes},
+                                       *admitted.model, admitted.caller, &state));
   return admitted;
 }
 

@@ -30,16 +30,18 @@ struct AdmittedInference {
 };
 
 // Thread-safe. Memory is reserved for the fields and the answers of all sequences. Errors:
-//   UNAVAILABLE          the model is loading or the server is draining;
+//   UNAVAILABLE          no work is accepted (ServingState::Admit);
 //   NOT_FOUND            another model is asked for;
 //   INVALID_ARGUMENT     a field is out of range or not supported; the text names it;
 //   FAILED_PRECONDITION  the server only scores;
-//   RESOURCE_EXHAUSTED   requests and answers take all the memory that they may take together.
-// A request of vllm.grpc.engine has `gateway`: its numbers of sampling, which are read like those
-// of the request, its constraint, and what the messages of vllm.Inference have no field for.
+//   RESOURCE_EXHAUSTED   requests and answers take all the memory that they may take together, or
+//                        those of this client their share.
+// `gateway` is null, or belongs to a request of vllm.grpc.engine: its constraint replaces that of
+// `request`, its numbers of sampling are read after those of `request`, and n and
+// truncate_prompt_tokens come from it as well.
 absl::StatusOr<AdmittedInference> AdmitInference(
-    const vllm::GenerateRequest& request, absl::Time deadline, const std::string& client,
-    ServingState& state, const vllm::grpc::engine::SamplingParams* gateway = nullptr);
+    const vllm::GenerateRequest& request, const Caller& caller, ServingState& state,
+    const vllm::grpc::engine::SamplingParams* gateway = nullptr);
 
 // Returns INVALID_ARGUMENT, naming `what` as not supported, if `is_set`.
 absl::Status RefuseIf(bool is_set, const char* what);

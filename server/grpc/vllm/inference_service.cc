@@ -30,8 +30,8 @@ UnaryCall* VllmInferenceService::Generate(CallContext* context, const CallBytes*
   const auto start = [&](const vllm::GenerateRequest& message, vllm::GenerateResponse* response,
                          const auto& end, EngineWork* work) -> absl::Status {
     TAOPD_ASSIGN_OR_RETURN(AdmittedInference admitted,
-                           AdmitInference(message, DeadlineOf(*context),
-                                          ClientOf(services_, *context), *services_.state));
+                           AdmitInference(message, CallerOf(services_, *context),
+                                          *services_.state));
     const auto answer = std::make_shared<Answer>(admitted);
     EngineEvents events;
     events.on_result = [answer, response](size_t, const InferenceResult& result) {
@@ -52,8 +52,8 @@ StreamedCall* VllmInferenceService::GenerateStream(CallContext* context, const C
   const auto start = [&](const vllm::GenerateRequest& message, const Stream& stream,
                          EngineWork* work) -> absl::Status {
     TAOPD_ASSIGN_OR_RETURN(AdmittedInference admitted,
-                           AdmitInference(message, DeadlineOf(*context),
-                                          ClientOf(services_, *context), *services_.state));
+                           AdmitInference(message, CallerOf(services_, *context),
+                                          *services_.state));
     const auto answer = std::make_shared<Answer>(admitted);
     const auto send_prompt = [answer, stream](const std::optional<ScoreRows>& score) {
       vllm::GenerateResponse message;

@@ -129,7 +129,7 @@ TEST_F(GenerateCallTest, CopiesOfTheFieldsAreCountedAndLimited) {
   ExpectRefused(request, grpc::StatusCode::INVALID_ARGUMENT,
                 "the sampling fields and the stop strings of all choices may take");
   request.set_n(8);
-  const auto admitted = AdmitGeneration(request, absl::InfiniteFuture(), "client", state_);
+  const auto admitted = AdmitGeneration(request, {.client = "client"}, state_);
   ASSERT_OK(admitted);
   EXPECT_GT(state_.message_budget().num_used(), 8 * 70000 * 4);
 }

@@ -16,7 +16,7 @@ class ScoreAdmissionTest : public ::testing::Test {
   ScoreAdmissionTest() { state_.SetReady(fake_.model); }
 
   absl::StatusOr<AdmittedRequest> Admit(const v1::ScoreRequest& request) {
-    return AdmitScore(request, absl::InfiniteFuture(), "client", state_);
+    return AdmitScore(request, {.client = "client"}, state_);
   }
 
   FakeModel fake_ = MakeFakeModel();
@@ -108,7 +108,7 @@ TEST(ScoreAdmissionSizeTest, ResponseLargerThanAMessageIsRefused) {
   ServingState state(Clock::Real(), absl::Seconds(60));
   state.SetReady(fake.model);
   const auto admit = [&](const v1::ScoreRequest& request) {
-    return AdmitScore(request, absl::InfiniteFuture(), "client", state);
+    return AdmitScore(request, {.client = "client"}, state);
   };
   v1::ScoreRequest request;
   for (int i = 0; i < 70000; ++i) request.add_token_ids(1);

@@ -146,8 +146,8 @@ class SteppedStream {
     this->model = model;
     state.SetReady(model);
     stream_ = std::make_shared<ScoreStream>(
-        CallServices{&state, &metrics, &tracker, nullptr, delivery}, grpc::CallbackServerContext(),
-        "client", "client", [this](ScoreStream*) { stream_.reset(); });
+        CallServices{&state, &metrics, &tracker, nullptr, delivery}, Caller{.client = "client"},
+        "client", [this](ScoreStream*) { stream_.reset(); });
     watched = stream_;
     raw_ = stream_.get();
     raw_->Start();

@@ -167,7 +167,7 @@ TEST_F(VllmServiceTest, CopiesOfTheFieldsAreCounted) {
     request.mutable_stopping()->add_stop_strings(std::string(1000, c));
   vllm::grpc::engine::SamplingParams gateway;
   gateway.set_n(8);
-  const auto admitted = AdmitInference(request, absl::InfiniteFuture(), "client", state_, &gateway);
+  const auto admitted = AdmitInference(request, {.client = "client"}, state_, &gateway);
   ASSERT_OK(admitted);
   EXPECT_GT(state_.message_budget().num_used(), 8 * 20 * 1000);
 }
