@@ -7,6 +7,20 @@
 #include "server/grpc/teacher/score_admission.h"
 
 namespace taopd {
+namespace {
+
+constexpr char kMethod[] = "grpc/ScoreStream";
+
+std::unique_ptr<v1::ScoreStreamResponse> MakeError(const std::string& request_id,
+                                                   const absl::Status& status) {
+  auto response = std::make_unique<v1::ScoreStreamResponse>();
+  response->set_request_id(request_id);
+  response->mutable_error()->set_code(status.raw_code());
+  response->mutable_error()->set_message(std::string(status.message()));
+  return response;
+}
+
+}  // namespace
 
 ScoreStream::ScoreStream(const CallServices& services, Caller caller, std::string address,
                          std::function<void(ScoreStream*)> on_done)
@@ -15,75 +29,61 @@ ScoreStream::ScoreStream(const CallServices& services, Caller caller, std::strin
       caller_(std::move(caller)),
       address_(std::move(address)) {}
 
-void ScoreStream::Start() {
+template <typename Change>
+void ScoreStream::Advance(bool may_read, const Change& change) {
   Next next;
   {
     absl::MutexLock lock(&mutex_);
-    next = DecideLocked(/*may_read=*/true);
+    change();
+    next = DecideLocked(may_read);
   }
-  Do(next);
+  if (next.read) StartRead(&read_);
+  if (next.write != nullptr) {
+    written_ = SerializeMessage(*next.write);
+    StartWrite(&written_);
+  }
+  if (next.finish) Finish(next.status);
+}
+
+void ScoreStream::Start() {
+  Advance(/*may_read=*/true, [] {});
 }
 
 void ScoreStream::Drain() {
-  Next next;
-  {
-    absl::MutexLock lock(&mutex_);
-    draining_ = true;
-    next = DecideLocked(/*may_read=*/false);
-  }
-  Do(next);
+  Advance(/*may_read=*/false, [this] { draining_ = true; });
 }
 
 void ScoreStream::OnReadDone(bool ok) {
   // reading_ stays true until read_ is no longer needed: a write that ends meanwhile on another
   // thread must not start the next read into it.
   if (ok) Accept(&read_);
-  Next next;
-  {
-    absl::MutexLock lock(&mutex_);
+  Advance(/*may_read=*/true, [&] {
     reading_ = false;
     if (!ok) reads_ended_ = true;
-    next = DecideLocked(/*may_read=*/true);
-  }
-  Do(next);
+  });
 }
 
 void ScoreStream::OnWriteDone(bool ok) {
-  Next next;
   written_.Clear();
-  {
-    absl::MutexLock lock(&mutex_);
-    writing_ = Answer();
-    if (!ok) broken_ = true;
-    next = DecideLocked(/*may_read=*/true);
-  }
   if (!ok) CancelAll();
-  Do(next);
+  Advance(/*may_read=*/true, [this] { writing_ = Answer(); });
 }
 
 void ScoreStream::OnCancel() {
   CancelAll();
-  Next next;
-  {
-    absl::MutexLock lock(&mutex_);
-    broken_ = true;
-    next = DecideLocked(/*may_read=*/false);
-  }
-  Do(next);
+  Advance(/*may_read=*/false, [] {});
   order_.CancelEnds();
 }
 
 void ScoreStream::OnDone() {
   order_.DoneBegins();
-  ReleaseModel();
+  {
+    std::shared_ptr<const ServedModel> model;  // destroyed after the lock is released
+    absl::MutexLock lock(&mutex_);
+    model.swap(model_);
+  }
   const std::function<void(ScoreStream*)> on_done = on_done_;  // outlives the object
   on_done(this);
-}
-
-void ScoreStream::ReleaseModel() {
-  std::shared_ptr<const ServedModel> model;  // destroyed after the lock is released
-  absl::MutexLock lock(&mutex_);
-  model.swap(model_);
 }
 
 void ScoreStream::Accept(CallBytes* message) {
@@ -103,14 +103,12 @@ void ScoreStream::Accept(CallBytes* message) {
   if (status.ok()) return;
   const std::string request_id =
       parsed.ok() ? request.request_id().substr(0, kMaxRequestIdBytes) : std::string();
-  services_.metrics->RecordRequest("grpc/ScoreStream", StatusCodeName(status),
-                                   services_.state->clock()->Now() - started_at, address_,
-                                   request_id);
-  if (parsed.ok()) {
-    Complete(number, {MakeError(request_id, status), {}});
-  } else {
-    Refuse(number, status);
-  }
+  RecordCall(services_, kMethod, status, started_at, address_, request_id);
+  if (parsed.ok()) return Complete(number, {MakeError(request_id, status), {}});
+  Advance(/*may_read=*/false, [&] {
+    open_.erase(number);
+    refusal_ = status;
+  });
 }
 
 absl::Status ScoreStream::Submit(const v1::ScoreRequest& request, uint64_t number,
@@ -148,9 +146,7 @@ absl::Status ScoreStream::Submit(const v1::ScoreRequest& request, uint64_t numbe
 
 void ScoreStream::Respond(Pending* pending, const absl::StatusOr<InferenceResult>& result) {
   const std::string& id = pending->request_id;
-  services_.metrics->RecordRequest("grpc/ScoreStream", StatusCodeName(result.status()),
-                                   services_.state->clock()->Now() - pending->started_at, address_,
-                                   id);
+  RecordCall(services_, kMethod, result.status(), pending->started_at, address_, id);
   std::unique_ptr<v1::ScoreStreamResponse> response;
   if (result.ok()) {
     response = std::make_unique<v1::ScoreStreamResponse>();
@@ -163,35 +159,11 @@ void ScoreStream::Respond(Pending* pending, const absl::StatusOr<InferenceResult
 }
 
 void ScoreStream::Complete(uint64_t number, Answer answer) {
-  Next next;
-  {
-    absl::MutexLock lock(&mutex_);
+  // No read from here: only inside a reaction is the object certain to outlive the call.
+  Advance(/*may_read=*/false, [&] {
     open_.erase(number);
     answers_.push_back(std::move(answer));
-    // No read from here: only inside a reaction is the object certain to outlive the call.
-    next = DecideLocked(/*may_read=*/false);
-  }
-  Do(next);
-}
-
-void ScoreStream::Refuse(uint64_t number, const absl::Status& status) {
-  Next next;
-  {
-    absl::MutexLock lock(&mutex_);
-    open_.erase(number);
-    refusal_ = status;
-    next = DecideLocked(/*may_read=*/false);
-  }
-  Do(next);
-}
-
-std::unique_ptr<v1::ScoreStreamResponse> ScoreStream::MakeError(const std::string& request_id,
-                                                                const absl::Status& status) {
-  auto response = std::make_unique<v1::ScoreStreamResponse>();
-  response->set_request_id(request_id);
-  response->mutable_error()->set_code(status.raw_code());
-  response->mutable_error()->set_message(std::string(status.message()));
-  return response;
+  });
 }
 
 void ScoreStream::CancelAll() {
@@ -236,15 +208,6 @@ ScoreStream::Next ScoreStream::DecideLocked(bool may_read) {
     }
   }
   return next;
-}
-
-void ScoreStream::Do(const Next& next) {
-  if (next.read) StartRead(&read_);
-  if (next.write != nullptr) {
-    written_ = SerializeMessage(*next.write);
-    StartWrite(&written_);
-  }
-  if (next.finish) Finish(next.status);
 }
 
 }  // namespace taopd

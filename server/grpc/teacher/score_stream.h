@@ -68,19 +68,18 @@ class ScoreStream final : public BidiCall, public std::enable_shared_from_this<S
     grpc::Status status;
   };
 
+  // Changes the state and starts the operations that follow from it.
+  template <typename Change>
+  void Advance(bool may_read, const Change& change);
   // Takes a message that has arrived.
   void Accept(CallBytes* message);
-  void Refuse(uint64_t number, const absl::Status& status);
   absl::Status Submit(const v1::ScoreRequest& request, uint64_t number, absl::Time started_at);
   // Makes the answer to a request. Called on the delivery thread.
   void Respond(Pending* pending, const absl::StatusOr<InferenceResult>& result);
   void Complete(uint64_t number, Answer answer);
-  static std::unique_ptr<v1::ScoreStreamResponse> MakeError(const std::string& request_id,
-                                                            const absl::Status& status);
+  // Ends the requests in the engine. No answer is written after this.
   void CancelAll();
-  void ReleaseModel();
   Next DecideLocked(bool may_read) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Do(const Next& next);
 
   const CallServices services_;
   const std::function<void(ScoreStream*)> on_done_;

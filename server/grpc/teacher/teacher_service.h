@@ -36,7 +36,8 @@ class TeacherService final : public TeacherMethods {
   // Ends open streams as soon as they have answered what they accepted, and new ones at once. Any
   // thread may call.
   void DrainStreams();
-  // Counts the calls of all methods.
+  // Counts the calls that end after their handler has returned, except those of reflection, which
+  // end when their client does.
   CallTracker& tracker() { return tracker_; }
   // For the other services of the same server.
   const CallServices& services() const { return services_; }
