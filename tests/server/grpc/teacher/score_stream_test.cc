@@ -4,7 +4,9 @@
 #include <absl/synchronization/notification.h>
 #include <gmock/gmock.h>
 
+#include <functional>
 #include <random>
+#include <utility>
 
 #include "tests/server/grpc/teacher/stepped_stream.h"
 
@@ -72,42 +74,37 @@ TEST(ScoreStreamTest, MalformedMessageThatArrivesAfterTheCancellationChangesNoth
   EXPECT_THAT(step.metrics.Text(step.state), Not(HasSubstr("INVALID_ARGUMENT")));
 }
 
-// The message was read before the cancellation, and its reaction runs after it: gRPC calls OnDone
-// as soon as that reaction has returned, so an answer would find no stream.
-TEST(ScoreStreamTest, MessageThatArrivesAfterTheCancellationIsNotAccepted) {
-  SteppedStream step;
-  step.Cancel();
-  ASSERT_TRUE(step.wire.final_status.has_value());
-  EXPECT_EQ(step.wire.final_status->error_code(), grpc::StatusCode::CANCELLED);
-  step.Receive(MakeScoreRequest());
-  EXPECT_EQ(step.engine->num_submitted(), 0u);
-  step.Done();
-  for (const RequestHandle handle : step.engine->open()) step.engine->Complete(handle);
-}
-
-TEST(ScoreStreamTest, CancellationWhileAMessageIsBeingTakenIsNotAccepted) {
-  SteppedStream step;
-  step.clock.during_now = [&] {
-    step.clock.during_now = nullptr;
+// A message may have been read before the end, and its reaction runs after it: gRPC calls OnDone as
+// soon as that reaction has returned, so an answer would find no stream.
+TEST(ScoreStreamTest, MessageThatArrivesAfterTheEndIsNotAccepted) {
+  const auto cancel = [](SteppedStream& step) {
     step.Cancel();
+    EXPECT_TRUE(step.wire.final_status.has_value());
   };
-  step.Receive(MakeScoreRequest());
-  ASSERT_TRUE(step.wire.final_status.has_value());
-  EXPECT_EQ(step.engine->num_submitted(), 0u);
-  step.Done();
-  for (const RequestHandle handle : step.engine->open()) step.engine->Complete(handle);
-}
-
-// Draining ends an idle stream at once; a message may have been read by then.
-TEST(ScoreStreamTest, MessageThatArrivesAfterTheEndOfADrainIsNotAccepted) {
-  SteppedStream step;
-  step.Drain();
-  ASSERT_TRUE(step.wire.final_status.has_value());
-  EXPECT_EQ(step.wire.final_status->error_code(), grpc::StatusCode::UNAVAILABLE);
-  step.Receive(MakeScoreRequest());
-  EXPECT_EQ(step.engine->num_submitted(), 0u);
-  step.Done();
-  for (const RequestHandle handle : step.engine->open()) step.engine->Complete(handle);
+  const auto cancel_while_taken = [](SteppedStream& step) {
+    step.clock.during_now = [&step] {
+      step.clock.during_now = nullptr;
+      step.Cancel();
+    };
+  };
+  const auto drain = [](SteppedStream& step) {
+    step.Drain();
+    EXPECT_TRUE(step.wire.final_status.has_value());  // an idle stream ends at once
+  };
+  const std::pair<std::function<void(SteppedStream&)>, grpc::StatusCode> cases[] = {
+      {cancel, grpc::StatusCode::CANCELLED},
+      {cancel_while_taken, grpc::StatusCode::CANCELLED},
+      {drain, grpc::StatusCode::UNAVAILABLE}};
+  for (const auto& [end, code] : cases) {
+    SteppedStream step;
+    end(step);
+    step.Receive(MakeScoreRequest());
+    ASSERT_TRUE(step.wire.final_status.has_value());
+    EXPECT_EQ(step.wire.final_status->error_code(), code);
+    EXPECT_EQ(step.engine->num_submitted(), 0u);
+    step.Done();
+    for (const RequestHandle handle : step.engine->open()) step.engine->Complete(handle);
+  }
 }
 
 TEST(ScoreStreamTest, CancellationDuringSubmitCancelsTheWorkAndWaitsForIt) {
