@@ -136,64 +136,6 @@ absl::StatusOr<vllm::GenerateRequest> ToVllmGenerateRequest(
   return out;
 }
 
-// Returns the prompt's log-probs; there is no `score` for a prompt of one token.
-engine::InputLogProbs ToInputLogProbs(const std::vector<int32_t>& token_ids,
-                                      const engine::SamplingParams& params,
-                                      const std::optional<ScoreRows>& score) {
-  engine::InputLogProbs out;
-  const bool with_top = params.prompt_logprobs() != 0;
-  out.mutable_token_ids()->Add(token_ids.begin(), token_ids.end());
-  out.add_token_logprobs();
-  if (with_top) out.add_top_logprobs();
-  if (!score) return out;
-  const size_t k = static_cast<size_t>(score->top_k);
-  for (size_t r = 0; r < static_cast<size_t>(score->num_rows); ++r) {
-    out.add_token_logprobs()->set_value(score->sampled_log_probs[r]);
-    if (!with_top) continue;
-    engine::TopLogProbs* top = out.add_top_logprobs();
-    const auto ids = score->ids.begin() + static_cast<ptrdiff_t>(r * k);
-    const auto values = score->log_probs.begin() + static_cast<ptrdiff_t>(r * k);
-    top->mutable_token_ids()->Add(ids, ids + static_cast<ptrdiff_t>(k));
-    top->mutable_values()->Add(values, values + static_cast<ptrdiff_t>(k));
-  }
-  return out;
-}
-
-// Returns a message with a chunk.
-engine::GenerateResponse ToChunk(const vllm::SequenceOutput& output,
-                                 const engine::SamplingParams& params, size_t index,
-                                 size_t num_prompt_tokens) {
-  engine::GenerateResponse message;
-  engine::GenerateStreamChunk& chunk = *message.mutable_chunk();
-  *chunk.mutable_token_ids() = output.token_ids();
-  chunk.set_prompt_tokens(static_cast<uint32_t>(num_prompt_tokens));
-  chunk.set_completion_tokens(static_cast<uint32_t>(output.token_ids_size()));
-  if (params.has_logprobs()) *chunk.mutable_output_logprobs() = ToOutputLogProbs(output, params);
-  chunk.set_index(static_cast<uint32_t>(index));
-  return message;
-}
-
-// Returns a message with the complete answer. REQUIRES: `output` has the finish_info.
-engine::GenerateResponse ToComplete(const vllm::SequenceOutput& output,
-                                    const engine::SamplingParams& params, size_t index,
-                                    size_t num_prompt_tokens) {
-  engine::GenerateResponse message;
-  engine::GenerateComplete& complete = *message.mutable_complete();
-  *complete.mutable_output_ids() = output.token_ids();
-  const vllm::FinishInfo& finish = output.finish_info();
-  complete.set_finish_reason(finish.finish_reason() == vllm::STOP ? "stop" : "length");
-  complete.set_prompt_tokens(static_cast<uint32_t>(num_prompt_tokens));
-  complete.set_completion_tokens(static_cast<uint32_t>(output.token_ids_size()));
-  if (params.has_logprobs()) *complete.mutable_output_logprobs() = ToOutputLogProbs(output, params);
-  complete.set_index(static_cast<uint32_t>(index));
-  // An end-of-sequence id is not reported, as in vLLM.
-  if (finish.stop_reason_case() == vllm::FinishInfo::kStopTokenId)
-    complete.set_matched_token_id(finish.stop_token_id());
-  if (finish.stop_reason_case() == vllm::FinishInfo::kStopString)
-    complete.set_matched_stop_str(finish.stop_string());
-  return message;
-}
-
 engine::GetModelInfoResponse ToModelInfo(const ServedModel& model) {
   engine::GetModelInfoResponse info;
   info.set_model_path(model.root);
@@ -225,19 +167,68 @@ engine::GetModelInfoResponse ToModelInfo(const ServedModel& model) {
   return info;
 }
 
-// The state that the events of a call share.
+// The answer to a request, which the events of its call share. It makes the messages.
 struct EngineAnswer {
   EngineAnswer(const AdmittedInference& admitted, const engine::SamplingParams& sampling)
       : request(admitted.request), params(sampling) {
     for (int64_t i = 0; i < request->n; ++i)
-      outputs.emplace_back(admitted.model->tokenizer.get(), admitted.options, *request);
+      outputs.emplace_back(admitted.model->tokenizer.get(), admitted.options, request);
   }
   const std::vector<int32_t>& prompt_ids() const { return request->prompts[0].token_ids; }
-  engine::GenerateResponse Chunk(const vllm::SequenceOutput& output, size_t index) const {
-    return ToChunk(output, params, index, prompt_ids().size());
+
+  // Returns the prompt's log-probs; there is no `score` for a prompt of one token.
+  engine::InputLogProbs Input(const std::optional<ScoreRows>& score) const {
+    engine::InputLogProbs out;
+    const bool with_top = params.prompt_logprobs() != 0;
+    out.mutable_token_ids()->Add(prompt_ids().begin(), prompt_ids().end());
+    out.add_token_logprobs();
+    if (with_top) out.add_top_logprobs();
+    if (!score) return out;
+    const size_t k = static_cast<size_t>(score->top_k);
+    for (size_t r = 0; r < static_cast<size_t>(score->num_rows); ++r) {
+      out.add_token_logprobs()->set_value(score->sampled_log_probs[r]);
+      if (!with_top) continue;
+      engine::TopLogProbs* top = out.add_top_logprobs();
+      const auto ids = score->ids.begin() + static_cast<ptrdiff_t>(r * k);
+      const auto values = score->log_probs.begin() + static_cast<ptrdiff_t>(r * k);
+      top->mutable_token_ids()->Add(ids, ids + static_cast<ptrdiff_t>(k));
+      top->mutable_values()->Add(values, values + static_cast<ptrdiff_t>(k));
+    }
+    return out;
   }
+
+  // Returns a message with a chunk.
+  engine::GenerateResponse Chunk(const vllm::SequenceOutput& output, size_t index) const {
+    engine::GenerateResponse message;
+    engine::GenerateStreamChunk& chunk = *message.mutable_chunk();
+    *chunk.mutable_token_ids() = output.token_ids();
+    Describe(output, index, &chunk);
+    return message;
+  }
+
+  // Returns a message with the complete answer. REQUIRES: `output` has the finish_info.
   engine::GenerateResponse Complete(const vllm::SequenceOutput& output, size_t index) const {
-    return ToComplete(output, params, index, prompt_ids().size());
+    engine::GenerateResponse message;
+    engine::GenerateComplete& complete = *message.mutable_complete();
+    *complete.mutable_output_ids() = output.token_ids();
+    Describe(output, index, &complete);
+    const vllm::FinishInfo& finish = output.finish_info();
+    complete.set_finish_reason(finish.finish_reason() == vllm::STOP ? "stop" : "length");
+    // An end-of-sequence id is not reported, as in vLLM.
+    if (finish.stop_reason_case() == vllm::FinishInfo::kStopTokenId)
+      complete.set_matched_token_id(finish.stop_token_id());
+    if (finish.stop_reason_case() == vllm::FinishInfo::kStopString)
+      complete.set_matched_stop_str(finish.stop_string());
+    return message;
+  }
+
+  // Sets the fields that both kinds of messages have.
+  template <typename Part>
+  void Describe(const vllm::SequenceOutput& output, size_t index, Part* part) const {
+    part->set_index(static_cast<uint32_t>(index));
+    part->set_prompt_tokens(static_cast<uint32_t>(prompt_ids().size()));
+    part->set_completion_tokens(static_cast<uint32_t>(output.token_ids_size()));
+    if (params.has_logprobs()) *part->mutable_output_logprobs() = ToOutputLogProbs(output, params);
   }
 
   const std::shared_ptr<const GenerationRequest> request;
@@ -263,7 +254,7 @@ EngineEvents EventsOfAnswer(bool streamed, const std::shared_ptr<EngineAnswer>& 
   events.on_result = [=](size_t index, const InferenceResult& result) {
     const vllm::SequenceOutput output = answer->outputs[index].Take(*result.generated);
     engine::InputLogProbs input;
-    if (with_input) input = ToInputLogProbs(answer->prompt_ids(), answer->params, result.score);
+    if (with_input) input = answer->Input(result.score);
     engine::GenerateResponse complete = answer->Complete(output, index);
     if (streamed) {
       engine::GenerateResponse chunk = answer->Chunk(output, index);

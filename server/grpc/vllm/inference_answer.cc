@@ -1,9 +1,11 @@
 #include "server/grpc/vllm/inference_answer.h"
 
+#include <utility>
+
 namespace taopd {
 namespace {
 
-// Row `r` of arrays [R, k].
+// Returns row `r` of arrays [R, k].
 template <typename Ids, typename LogProbs>
 vllm::CandidateTokenInfo Candidates(const Ids& ids, const LogProbs& log_probs, size_t r, size_t k) {
   vllm::CandidateTokenInfo info;
@@ -18,14 +20,18 @@ vllm::CandidateTokenInfo Candidates(const Ids& ids, const LogProbs& log_probs, s
 
 }  // namespace
 
-vllm::PromptInfo ToPromptInfo(const GenerationRequest& request,
-                              const InferenceAnswerOptions& options,
-                              const std::optional<ScoreRows>& score) {
-  const std::vector<int32_t>& token_ids = request.prompts[0].token_ids;
+InferenceOutput::InferenceOutput(const Tokenizer* tokenizer, const InferenceAnswerOptions& options,
+                                 std::shared_ptr<const GenerationRequest> request)
+    : options_(options),
+      request_(std::move(request)),
+      choice_(options.text || !request_->stop.empty() ? tokenizer : nullptr, *request_, {}) {}
+
+vllm::PromptInfo InferenceOutput::Prompt(const std::optional<ScoreRows>& score) const {
+  const std::vector<int32_t>& token_ids = request_->prompts[0].token_ids;
   vllm::PromptInfo info;
   info.set_num_prompt_tokens(static_cast<uint32_t>(token_ids.size()));
-  if (options.prompt_ids) info.mutable_token_ids()->Add(token_ids.begin(), token_ids.end());
-  if (!request.prompt_logprobs) return info;
+  if (options_.prompt_ids) info.mutable_token_ids()->Add(token_ids.begin(), token_ids.end());
+  if (!request_->prompt_logprobs) return info;
   info.add_logprobs(0.0f);
   info.add_ranks(0);
   info.add_candidate_tokens();
@@ -38,12 +44,6 @@ vllm::PromptInfo ToPromptInfo(const GenerationRequest& request,
   }
   return info;
 }
-
-InferenceOutput::InferenceOutput(const Tokenizer* tokenizer, const InferenceAnswerOptions& options,
-                                 const GenerationRequest& request)
-    : options_(options),
-      request_(request),
-      choice_(options.text || !request.stop.empty() ? tokenizer : nullptr, request, {}) {}
 
 vllm::SequenceOutput InferenceOutput::Take(const GeneratedTokens& tokens, bool is_last) {
   vllm::SequenceOutput out;
@@ -68,8 +68,8 @@ void InferenceOutput::SetEnd(const GeneratedTokens& tokens, vllm::FinishInfo* in
   info->set_num_output_tokens(static_cast<uint32_t>(choice_.num_generated()));
   info->set_finish_reason(tokens.finish == FinishReason::kStop ? vllm::STOP : vllm::LENGTH);
   if (choice_.stop_string()) {
-    info->set_stop_string(request_.stop[*choice_.stop_string()]);
-  } else if (EndsWithStopToken(tokens, request_)) {
+    info->set_stop_string(request_->stop[*choice_.stop_string()]);
+  } else if (EndsWithStopToken(tokens, *request_)) {
     info->set_stop_token_id(static_cast<uint32_t>(tokens.ids.back()));
   } else if (tokens.finish == FinishReason::kStop) {
     info->set_eos_token_id(static_cast<uint32_t>(tokens.ids.back()));

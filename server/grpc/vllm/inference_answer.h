@@ -1,6 +1,7 @@
 // Answers of vllm.Inference: from what the engine produces to messages.
 #pragma once
 
+#include <memory>
 #include <optional>
 
 #include "common/engine/engine.h"
@@ -10,19 +11,16 @@
 
 namespace taopd {
 
-// Returns the prompt_info of a request; `score` is set if the engine scored its prompt.
-vllm::PromptInfo ToPromptInfo(const GenerationRequest& request,
-                              const InferenceAnswerOptions& options,
-                              const std::optional<ScoreRows>& score);
-
-// The outputs of one sequence, piece by piece. Not thread-safe.
+// The answer to one sequence of a request, piece by piece. Not thread-safe.
 class InferenceOutput {
  public:
   // `tokenizer` may be null if neither text nor stop strings are wanted; else it outlives the
-  // object, and so does `request`.
+  // object.
   InferenceOutput(const Tokenizer* tokenizer, const InferenceAnswerOptions& options,
-                  const GenerationRequest& request);
+                  std::shared_ptr<const GenerationRequest> request);
 
+  // Returns the prompt_info; `score` is set if the engine scored the prompt.
+  vllm::PromptInfo Prompt(const std::optional<ScoreRows>& score) const;
   // Returns the message of an update's tokens, or of all at once, with the end if they are the
   // last.
   vllm::SequenceOutput Take(const GeneratedTokens& tokens, bool is_last = true);
@@ -31,7 +29,7 @@ class InferenceOutput {
   void SetEnd(const GeneratedTokens& tokens, vllm::FinishInfo* info) const;
 
   const InferenceAnswerOptions options_;
-  const GenerationRequest& request_;
+  const std::shared_ptr<const GenerationRequest> request_;
   StreamedChoice choice_;
 };
 

@@ -8,20 +8,13 @@
 #include "server/options/version.h"
 
 namespace taopd {
-
 namespace {
 
-// The state that the events of a call share.
-struct Answer {
-  explicit Answer(const AdmittedInference& admitted)
-      : request(admitted.request),
-        options(admitted.options),
-        output(admitted.model->tokenizer.get(), admitted.options, *request) {}
-
-  const std::shared_ptr<const GenerationRequest> request;
-  const InferenceAnswerOptions options;
-  InferenceOutput output;
-};
+// Returns the answer that the events of a call share.
+std::shared_ptr<InferenceOutput> OutputOf(const AdmittedInference& admitted) {
+  return std::make_shared<InferenceOutput>(admitted.model->tokenizer.get(), admitted.options,
+                                           admitted.request);
+}
 
 }  // namespace
 
@@ -29,15 +22,14 @@ UnaryCall* VllmInferenceService::Generate(CallContext* context, const CallBytes*
                                           CallBytes* answer_bytes) {
   const auto start = [&](const vllm::GenerateRequest& message, vllm::GenerateResponse* response,
                          const auto& end, EngineWork* work) -> absl::Status {
-    TAOPD_ASSIGN_OR_RETURN(AdmittedInference admitted,
-                           AdmitInference(message, CallerOf(services_, *context),
-                                          *services_.state));
-    const auto answer = std::make_shared<Answer>(admitted);
+    TAOPD_ASSIGN_OR_RETURN(
+        AdmittedInference admitted,
+        AdmitInference(message, CallerOf(services_, *context), *services_.state));
+    const auto output = OutputOf(admitted);
     EngineEvents events;
-    events.on_result = [answer, response](size_t, const InferenceResult& result) {
-      *response->mutable_prompt_info() =
-          ToPromptInfo(*answer->request, answer->options, result.score);
-      *response->mutable_outputs() = answer->output.Take(*result.generated);
+    events.on_result = [output, response](size_t, const InferenceResult& result) {
+      *response->mutable_prompt_info() = output->Prompt(result.score);
+      *response->mutable_outputs() = output->Take(*result.generated);
     };
     events.on_end = end;
     StartRun(std::move(admitted), std::move(events), services_.delivery, runs_, work);
@@ -51,30 +43,30 @@ StreamedCall* VllmInferenceService::GenerateStream(CallContext* context, const C
   using Stream = std::shared_ptr<MessageStream<vllm::GenerateResponse>>;
   const auto start = [&](const vllm::GenerateRequest& message, const Stream& stream,
                          EngineWork* work) -> absl::Status {
-    TAOPD_ASSIGN_OR_RETURN(AdmittedInference admitted,
-                           AdmitInference(message, CallerOf(services_, *context),
-                                          *services_.state));
-    const auto answer = std::make_shared<Answer>(admitted);
-    const auto send_prompt = [answer, stream](const std::optional<ScoreRows>& score) {
+    TAOPD_ASSIGN_OR_RETURN(
+        AdmittedInference admitted,
+        AdmitInference(message, CallerOf(services_, *context), *services_.state));
+    const auto output = OutputOf(admitted);
+    const auto send_prompt = [output, stream](const std::optional<ScoreRows>& score) {
       vllm::GenerateResponse message;
-      *message.mutable_prompt_info() = ToPromptInfo(*answer->request, answer->options, score);
+      *message.mutable_prompt_info() = output->Prompt(score);
       stream->Send(std::move(message));
     };
-    const auto send_output = [stream](vllm::SequenceOutput output) {
+    const auto send_output = [stream](vllm::SequenceOutput piece) {
       vllm::GenerateResponse message;
-      *message.mutable_outputs() = std::move(output);
+      *message.mutable_outputs() = std::move(piece);
       stream->Send(std::move(message));
     };
     EngineEvents events;
-    if (!answer->request->prompt_logprobs) {
+    if (!admitted.request->prompt_logprobs) {
       events.on_update = [=, is_first = true](const ChoiceUpdate& update) mutable {
         if (std::exchange(is_first, false)) send_prompt(std::nullopt);
-        send_output(answer->output.Take(update.tokens, update.is_last));
+        send_output(output->Take(update.tokens, update.is_last));
       };
     } else {
       events.on_result = [=](size_t, const InferenceResult& result) {
         send_prompt(result.score);
-        send_output(answer->output.Take(*result.generated));
+        send_output(output->Take(*result.generated));
       };
     }
     events.on_end = [stream](const absl::Status& status) { stream->End(status); };

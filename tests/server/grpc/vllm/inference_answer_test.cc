@@ -13,12 +13,13 @@ constexpr int32_t kBroken = 30;
 
 // Feeds ids one by one, as the engine does; the pieces of the answer.
 struct Feed {
-  explicit Feed(GenerationRequest asked) : request(std::move(asked)) {}
+  explicit Feed(GenerationRequest asked)
+      : request(std::make_shared<const GenerationRequest>(std::move(asked))) {}
 
   // The last id ends the sequence, or a stop string does.
   std::vector<vllm::SequenceOutput> Run(const std::vector<int32_t>& ids, FinishReason finish) {
     InferenceOutput output(&tokenizer, {}, request);
-    GeneratedText stopping(&tokenizer, request);
+    GeneratedText stopping(&tokenizer, *request);
     std::vector<vllm::SequenceOutput> pieces;
     for (size_t i = 0; i < ids.size(); ++i) {
       const bool stopped = stopping.Push(ids[i]);
@@ -37,8 +38,8 @@ struct Feed {
     return text;
   }
 
-  const testing::BrokenTokenizer tokenizer{kBroken};
-  const GenerationRequest request;
+  const BrokenTokenizer tokenizer{kBroken};
+  const std::shared_ptr<const GenerationRequest> request;
 };
 
 TEST(InferenceOutputTest, APieceOfTextIsHeldBackWhileItMayBecomeAStopString) {
@@ -91,9 +92,8 @@ TEST(InferenceOutputTest, ABrokenCharacterIsHeldBackAndDroppedAtTheEnd) {
 TEST(InferenceOutputTest, SeveralTokensInOneTake) {
   InferenceAnswerOptions options;
   options.ids = options.logprobs = options.candidates = true;
-  const testing::BrokenTokenizer tokenizer{kBroken};
-  const GenerationRequest request;
-  InferenceOutput output(&tokenizer, options, request);
+  const BrokenTokenizer tokenizer{kBroken};
+  InferenceOutput output(&tokenizer, options, std::make_shared<GenerationRequest>());
   const GeneratedTokens tokens = {.ids = {2, 3},
                                   .raw_log_probs = {-0.5f, -1.5f},
                                   .ranks = {1, 4},
@@ -111,26 +111,27 @@ TEST(InferenceOutputTest, SeveralTokensInOneTake) {
   EXPECT_EQ(out.candidate_tokens(1).tokens(1).logprob(), -1.5f);
 }
 
-TEST(PromptInfoTest, PositionZeroHasNoPrediction) {
-  const InferenceAnswerOptions options = {.prompt_ids = true};
-  GenerationRequest request = {.prompt_logprobs = 2};
-  request.prompts.resize(1);
-  request.prompts[0].token_ids = {3, 8};
+TEST(InferenceOutputTest, PositionZeroOfThePromptHasNoPrediction) {
+  const auto request = std::make_shared<GenerationRequest>();
+  request->prompt_logprobs = 2;
+  request->prompts.resize(1);
+  request->prompts[0].token_ids = {3, 8};
+  const InferenceOutput output(nullptr, {.prompt_ids = true, .text = false}, request);
   const ScoreRows rows = {.num_rows = 1,
                           .top_k = 2,
                           .ids = {4, 5},
                           .log_probs = {-0.5f, -0.75f},
                           .sampled_log_probs = {-2.0f},
                           .sampled_ranks = {9}};
-  const vllm::PromptInfo info = ToPromptInfo(request, options, rows);
+  const vllm::PromptInfo info = output.Prompt(rows);
   EXPECT_EQ(info.num_prompt_tokens(), 2u);
   EXPECT_THAT(info.token_ids(), ElementsAre(3, 8));
   EXPECT_THAT(info.logprobs(), ElementsAre(0.0f, -2.0f));
   EXPECT_THAT(info.ranks(), ElementsAre(0, 9));
   EXPECT_EQ(info.candidate_tokens(0).tokens_size(), 0);
   EXPECT_EQ(info.candidate_tokens(1).tokens(1).id(), 5u);
-  request.prompts[0].token_ids = {3};
-  EXPECT_EQ(ToPromptInfo(request, options, std::nullopt).logprobs_size(), 1);
+  request->prompts[0].token_ids = {3};
+  EXPECT_EQ(output.Prompt(std::nullopt).logprobs_size(), 1);
 }
 
 }  // namespace
