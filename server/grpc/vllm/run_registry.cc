@@ -21,11 +21,11 @@ void RunRegistry::Remove(const Id& id, const EngineRun* run) {
   }
 }
 
-void RunRegistry::Abort(const std::string& client, const std::string& request_id) {
-  if (request_id.empty()) return;  // that is everybody who has chosen none
+void RunRegistry::Abort(const Id& id) {
+  if (id.second.empty()) return;
   // Under the lock: a run is removed before its model may go.
   absl::MutexLock lock(&mutex_);
-  const auto [begin, end] = runs_.equal_range({client, request_id});
+  const auto [begin, end] = runs_.equal_range(id);
   for (auto entry = begin; entry != end; ++entry) entry->second->Cancel();
 }
 

@@ -1,5 +1,6 @@
-// The runs that a client can end by the id that it chose, and the start of a run. Ids belong to
-// their client: the same id of two clients names two runs, and nobody ends those of others.
+// The runs of vLLM's services: how one starts, and how its client ends it by the id that it chose.
+// Ids belong to their client: the same id of two clients names two runs, and nobody ends those of
+// others.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -14,15 +15,17 @@
 
 namespace taopd {
 
-// `client` is a client's name (server/net/client_name.h). An id may occur more than once.
-// Thread-safe.
+// Several runs may have the same id. Thread-safe.
 class RunRegistry {
  public:
-  using Id = std::pair<std::string, std::string>;  // the client's name, and the id that it chose
+  // The client's name (server/net/client_name.h), and the id that it chose.
+  using Id = std::pair<std::string, std::string>;
 
   void Add(const Id& id, const std::shared_ptr<EngineRun>& run);
   void Remove(const Id& id, const EngineRun* run);
-  void Abort(const std::string& client, const std::string& request_id);
+  // Cancels all runs with this id. Does nothing for the empty id, which is that of every run whose
+  // client has chosen none.
+  void Abort(const Id& id);
 
  private:
   absl::Mutex mutex_;
@@ -36,7 +39,7 @@ UnaryCall* AbortRuns(const CallServices& services, CallContext* context, const c
   return AnswerAtOnce<Response>(services, context, method, answer, [&](auto*) -> absl::Status {
     TAOPD_ASSIGN_OR_RETURN(const auto message, ParseRequest<Request>(request));
     const std::string client = ClientOf(services, *context);
-    for (const std::string& id : message.request_ids()) runs->Abort(client, id);
+    for (const std::string& id : message.request_ids()) runs->Abort({client, id});
     return absl::OkStatus();
   });
 }
