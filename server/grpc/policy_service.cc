@@ -58,21 +58,20 @@ UnaryCall* PolicyService::SetWeights(CallContext* context, const CallBytes* requ
 
 UnaryCall* PolicyService::PutWeights(CallContext* context, const CallBytes* request,
                                      CallBytes* answer) {
-  const auto start = [&](const v1::PutWeightsRequest& message, v1::PutWeightsResponse* response,
+  const auto start = [&](v1::PutWeightsRequest& message, v1::PutWeightsResponse* response,
                          const auto& end, EngineWork*) -> absl::Status {
-    worker_.Enqueue(
-        [this, message = std::make_shared<const v1::PutWeightsRequest>(message), response, end] {
-          WeightPart part;
-          part.version = message->version();
-          part.file = message->file();
-          part.offset = static_cast<int64_t>(message->offset());
-          part.file_bytes = static_cast<int64_t>(message->file_bytes());
-          part.data = message->data();
-          part.sha256 = message->sha256();
-          const absl::StatusOr<int64_t> next = updates_->PutPart(part);
-          if (next.ok()) response->set_next_offset(static_cast<uint64_t>(*next));
-          end(next.status());
-        });
+    worker_.Enqueue([this, message = std::move(message), response, end] {
+      WeightPart part;
+      part.version = message.version();
+      part.file = message.file();
+      part.offset = static_cast<int64_t>(message.offset());
+      part.file_bytes = static_cast<int64_t>(message.file_bytes());
+      part.data = message.data();
+      part.sha256 = message.sha256();
+      const absl::StatusOr<int64_t> next = updates_->PutPart(part);
+      if (next.ok()) response->set_next_offset(static_cast<uint64_t>(*next));
+      end(next.status());
+    });
     return absl::OkStatus();
   };
   return BeginUnaryCall<v1::PutWeightsRequest, v1::PutWeightsResponse>(

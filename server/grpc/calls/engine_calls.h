@@ -102,9 +102,9 @@ StreamedCall* BeginStreamedCall(CallContext* context, const CallEnvironment& env
   return reactor;
 }
 
-// A call with one answer. `start(request, response, end, work)` is as above; the run's events fill
-// the response, which the call keeps for them, and call `end` once, as the last thing. It writes
-// the bytes of the response on the thread that calls it.
+// A call with one answer. `start(request, response, end, work)` is as above, and may move from the
+// request. The run's events fill the response, which the call keeps for them, and call `end` once,
+// as the last thing. It writes the bytes of the response on the thread that calls it.
 template <typename Request, typename Response, typename Start>
 UnaryCall* BeginUnaryCall(CallContext* context, const CallEnvironment& environment,
                           const CallBytes* bytes, CallBytes* answer, const Start& start) {
@@ -149,7 +149,7 @@ UnaryCall* BeginUnaryCall(CallContext* context, const CallEnvironment& environme
     AddRetryPushback(status, context);
     call->Finish(ToGrpcStatus(status));
   };
-  const absl::StatusOr<Request> request = ReadRequest<Request>(bytes, &call->request_id);
+  absl::StatusOr<Request> request = ReadRequest<Request>(bytes, &call->request_id);
   absl::Status status = request.status();
   if (status.ok()) status = start(*request, &call->response, end, &call->work);
   if (!status.ok()) end(status);
