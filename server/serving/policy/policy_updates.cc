@@ -8,6 +8,7 @@
 #include "server/serving/excerpt.h"
 
 namespace taopd {
+
 void PolicyUpdates::Begin(ServedModel* model) {
   absl::MutexLock lock(&mutex_);
   engine_ = model->engine;
@@ -27,11 +28,11 @@ absl::StatusOr<std::string> PolicyUpdates::base_revision() const {
 
 absl::Status PolicyUpdates::CheckDirectory(const std::string& directory) const {
   if (weights_dir_.empty()) return absl::OkStatus();
-  std::error_code error;
-  const auto root = std::filesystem::weakly_canonical(weights_dir_, error);
-  const auto given = std::filesystem::weakly_canonical(directory, error);
+  std::error_code root_error, given_error;
+  const auto root = std::filesystem::weakly_canonical(weights_dir_, root_error);
+  const auto given = std::filesystem::weakly_canonical(directory, given_error);
   const auto [end, other] = std::mismatch(root.begin(), root.end(), given.begin(), given.end());
-  if (!error && end == root.end()) return absl::OkStatus();
+  if (!root_error && !given_error && end == root.end()) return absl::OkStatus();
   return InvalidArgument("directory \"", Excerpt(directory), "\" is not under weights_dir");
 }
 

@@ -192,5 +192,12 @@ TEST_F(PolicyUpdatesTest, WeightsMustBeUnderWeightsDir) {
   EXPECT_OK(Set(UpdateOf("v", "one", dir_.File("root/one"))));
 }
 
+TEST_F(PolicyUpdatesTest, NothingIsUnderAWeightsDirThatCannotBeResolved) {
+  std::filesystem::create_symlink(dir_.File("loop"), dir_.File("loop"));
+  Start(dir_.File("loop"));
+  EXPECT_ERROR(Set(UpdateOf("v", "one", Directory("outside", "one"))), kInvalidArgument,
+               "not under weights_dir");
+}
+
 }  // namespace
 }  // namespace taopd::testing
