@@ -28,7 +28,7 @@ UnaryCall* PolicyService::GetPolicy(CallContext* context, const CallBytes*, Call
         TAOPD_ASSIGN_OR_RETURN(const auto model, services_.state->Admit());
         TAOPD_ASSIGN_OR_RETURN(const std::string base, updates_->base_revision());
         const EngineLimits& limits = model->limits;
-        response->set_version(model->revision);
+        if (!services_.state->are_weights_damaged()) response->set_version(model->revision);
         response->set_base_revision(base);
         response->set_dtype(model->dtype);
         response->set_max_generation_len(static_cast<uint32_t>(

@@ -7,6 +7,12 @@ namespace taopd {
 void ServingState::SetReady(std::shared_ptr<const ServedModel> model) {
   absl::MutexLock lock(&mutex_);
   model_ = std::move(model);
+  weights_damage_ = absl::OkStatus();
+}
+
+void ServingState::SetWeightsDamaged(const absl::Status& error) {
+  absl::MutexLock lock(&mutex_);
+  weights_damage_ = error;
 }
 
 void ServingState::SetLeaving() {
@@ -34,7 +40,7 @@ void ServingState::SetListeners(const absl::Status& status) {
   listeners_ = status;
 }
 
-absl::Status ServingState::LifeLocked() const {
+absl::Status ServingState::LifeCycleLocked() const {
   if (!failure_.ok()) return Unavailable("the model could not be loaded");
   if (draining_) return Unavailable("the server is draining");
   if (model_ == nullptr) return Unavailable("the model is loading");
@@ -47,7 +53,7 @@ absl::Status ServingState::CanaryLocked() const {
 
 absl::StatusOr<std::shared_ptr<const ServedModel>> ServingState::Admit() const {
   absl::ReaderMutexLock lock(&mutex_);
-  TAOPD_RETURN_IF_ERROR(LifeLocked());
+  TAOPD_RETURN_IF_ERROR(LifeCycleLocked());
   TAOPD_RETURN_IF_ERROR(CanaryLocked());
   return model_;
 }
@@ -94,7 +100,16 @@ absl::Status ServingState::Ready() {
   absl::MutexLock lock(&mutex_);
   TAOPD_RETURN_IF_ERROR(HealthLocked());
   if (leaving_) return Unavailable("the server is about to drain");
+  if (!weights_damage_.ok()) {
+    return Unavailable("the weights could not be replaced and must be set again: ",
+                       weights_damage_.message());
+  }
   return CanaryLocked();
+}
+
+bool ServingState::are_weights_damaged() const {
+  absl::ReaderMutexLock lock(&mutex_);
+  return !weights_damage_.ok();
 }
 
 absl::Status ServingState::canary() const {
@@ -108,7 +123,7 @@ absl::Status ServingState::Alive() {
 }
 
 absl::Status ServingState::HealthLocked() {
-  TAOPD_RETURN_IF_ERROR(LifeLocked());
+  TAOPD_RETURN_IF_ERROR(LifeCycleLocked());
   return AliveLocked();
 }
 

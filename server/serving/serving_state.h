@@ -81,7 +81,12 @@ class ServingState {
         stall_timeout_(stall_timeout),
         message_budget_(max_message_bytes, max_client_share) {}
 
+  // Also ends what SetWeightsDamaged began.
   void SetReady(std::shared_ptr<const ServedModel> model);
+  // Records that a replacement of the weights has failed half-way: no version is served until the
+  // next SetReady. Admit still returns the model, whose engine refuses work by itself, because a
+  // trainer asks for facts about it before it sets weights again.
+  void SetWeightsDamaged(const absl::Status& error);
   void SetLeaving();
   void SetDraining();
   void SetFailed(const absl::Status& status);
@@ -105,9 +110,11 @@ class ServingState {
   // Returns OK unless the process should be started again: UNAVAILABLE if the device, a listener or
   // the engine has failed as described at Health. Loading and draining are not reasons.
   absl::Status Alive();
-  // Returns OK if the server should get work: it is healthy, it is not leaving, and its canary is
-  // right.
+  // Returns OK if the server should get work: it is healthy, it is not leaving, its weights are
+  // whole, and its canary is right.
   absl::Status Ready();
+  // Returns whether the last replacement of the weights has failed half-way.
+  bool are_weights_damaged() const;
   // Returns the canary's last verdict, or OK before the first.
   absl::Status canary() const;
   // Counts the canary's wrong answers that the next answer did not confirm.
@@ -138,7 +145,7 @@ class ServingState {
   Clock* clock() const { return clock_; }
 
  private:
-  absl::Status LifeLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  absl::Status LifeCycleLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::Status CanaryLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::Status AliveLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status HealthLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -156,6 +163,7 @@ class ServingState {
   bool leaving_ ABSL_GUARDED_BY(mutex_) = false;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  absl::Status weights_damage_ ABSL_GUARDED_BY(mutex_);
   absl::Status canary_ ABSL_GUARDED_BY(mutex_);
   absl::Status listeners_ ABSL_GUARDED_BY(mutex_);
   // The engine's last step, and the time at which this object first saw it while there was work.

@@ -55,6 +55,7 @@ absl::StatusOr<int64_t> PolicyUpdates::SetWeights(const PolicyUpdate& update, ab
   TAOPD_RETURN_IF_ERROR(current_->Close(update.drops, deadline));
   const absl::Time idle_at = absl::Now();
   if (const absl::Status applied = staged->Apply(); !applied.ok()) {
+    state_->SetWeightsDamaged(applied);
     LogError("no work is accepted until weights are set again",
              {{"error", std::string(applied.message())}});
     return applied;

@@ -3,7 +3,8 @@
 // An update reads and checks the new weights while the current ones serve, closes the old version
 // (versioned_engine.h), replaces the weights in place, and makes the next version ready. If
 // anything fails before the replacement, the current version continues to serve. If the replacement
-// itself fails, the server refuses work until weights are set again.
+// itself fails, the server is not ready, serves no version and refuses work until weights are set
+// again.
 #pragma once
 
 #include <absl/base/thread_annotations.h>

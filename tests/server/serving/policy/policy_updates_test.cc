@@ -148,8 +148,13 @@ TEST_F(PolicyUpdatesTest, AFailedReplacementRefusesWorkUntilTheNextOne) {
   EXPECT_ERROR(Set(update), kInternal, "no memory");
   Submit(state_.model(), 0);
   EXPECT_ERROR(box_.Wait(0), kUnavailable, "replaced");
+  EXPECT_ERROR(state_.Ready(), kUnavailable, "must be set again: no memory");
+  EXPECT_TRUE(state_.are_weights_damaged());
+  EXPECT_OK(state_.Admit());  // a trainer asks for facts before it sets weights
   weights_->fails_to_apply = absl::OkStatus();
   ASSERT_OK(Set(update));
+  EXPECT_OK(state_.Ready());
+  EXPECT_FALSE(state_.are_weights_damaged());
   Submit(state_.model(), 1);
   EXPECT_OK(box_.Wait(1));
 }
