@@ -53,6 +53,8 @@ absl::StatusOr<int64_t> PolicyUpdates::SetWeights(const PolicyUpdate& update, ab
                          model->weights->Stage(directory, update.sums));
   const absl::Time read_at = absl::Now();
   TAOPD_RETURN_IF_ERROR(current_->Close(update.drops, deadline));
+  // If the replacement fails, the model keeps the closed version, and any other update is new.
+  current_ = std::make_shared<VersionedEngine>(engine_);
   const absl::Time idle_at = absl::Now();
   if (const absl::Status applied = staged->Apply(); !applied.ok()) {
     state_->SetWeightsDamaged(applied);
@@ -60,7 +62,6 @@ absl::StatusOr<int64_t> PolicyUpdates::SetWeights(const PolicyUpdate& update, ab
              {{"error", std::string(applied.message())}});
     return applied;
   }
-  current_ = std::make_shared<VersionedEngine>(engine_);
   auto next = std::make_shared<ServedModel>(*model);
   next->revision = update.version;
   next->engine = current_;

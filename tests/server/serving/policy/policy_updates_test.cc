@@ -159,6 +159,18 @@ TEST_F(PolicyUpdatesTest, AFailedReplacementRefusesWorkUntilTheNextOne) {
   EXPECT_OK(box_.Wait(1));
 }
 
+TEST_F(PolicyUpdatesTest, AfterAFailedReplacementTheVersionBeforeIsSetAgain) {
+  const PolicyUpdate before = UpdateOf("before", "one", Directory("one", "one"));
+  ASSERT_OK(Set(before));
+  weights_->fails_to_apply = Internal("no memory");
+  EXPECT_ERROR(Set(UpdateOf("v", "two", Directory("two", "two"))), kInternal, "no memory");
+  weights_->fails_to_apply = absl::OkStatus();
+  ASSERT_OK_AND_ASSIGN(const int64_t changed, Set(before));
+  EXPECT_EQ(changed, 7);
+  Submit(state_.model(), 0);
+  EXPECT_OK(box_.Wait(0));
+}
+
 TEST_F(PolicyUpdatesTest, FilesArriveInPartsAndGoOnWhereTheyEnded) {
   const std::string content = "0123456789";
   const std::string_view view = content;
