@@ -1,13 +1,6 @@
 #include "server/serving/policy/versioned_engine.h"
 
 namespace taopd {
-namespace {
-
-absl::Status Closed() {
-  return Unavailable("the weights are being replaced; ask again for the new ones");
-}
-
-}  // namespace
 
 std::vector<RequestHandle> VersionedEngine::SubmitBatch(
     std::vector<std::pair<InferenceRequest, InferenceDone>> requests) {
@@ -18,7 +11,8 @@ std::vector<RequestHandle> VersionedEngine::SubmitBatch(
     if (!is_closed) requests_->num_open += static_cast<int64_t>(requests.size());
   }
   if (is_closed) {
-    for (auto& [request, done] : requests) done(Closed());
+    for (auto& [request, done] : requests)
+      done(Unavailable("the weights are being replaced; ask again for the new ones"));
     return std::vector<RequestHandle>(requests.size(), 0);
   }
   std::vector<std::shared_ptr<Request>> states;
@@ -28,12 +22,13 @@ std::vector<RequestHandle> VersionedEngine::SubmitBatch(
   bool is_dropping = false;
   {
     absl::MutexLock lock(&requests_->mutex);
+    is_dropping = requests_->is_dropping;
     for (size_t i = 0; i < handles.size(); ++i) {
       if (states[i]->is_done || handles[i] == 0) continue;
       states[i]->handle = handles[i];
-      requests_->handles.insert(handles[i]);
+      states[i]->is_dropped = is_dropping;
+      requests_->by_handle.emplace(handles[i], states[i]);
     }
-    is_dropping = requests_->is_dropping;
   }
   for (size_t i = 0; is_dropping && i < handles.size(); ++i) engine_->Cancel(handles[i]);
   return handles;
@@ -46,9 +41,9 @@ InferenceDone VersionedEngine::Recorded(std::shared_ptr<Request> request,
     {
       absl::MutexLock lock(&requests->mutex);
       request->is_done = true;
-      requests->handles.erase(request->handle);
-      if (requests->is_dropping && absl::IsCancelled(result.status()))
-        result = absl::AbortedError("the weights were replaced; ask again for the new ones");
+      requests->by_handle.erase(request->handle);
+      if (request->is_dropped && absl::IsCancelled(result.status()))
+        result = absl::AbortedError("dropped to replace the weights; ask again for the new ones");
     }
     done(std::move(result));
     done = nullptr;
@@ -58,14 +53,19 @@ InferenceDone VersionedEngine::Recorded(std::shared_ptr<Request> request,
 }
 
 absl::Status VersionedEngine::Close(bool drops, absl::Time deadline) {
-  std::set<RequestHandle> handles;
+  std::vector<RequestHandle> dropped;
   {
     absl::MutexLock lock(&requests_->mutex);
     requests_->is_closed = true;
     requests_->is_dropping = drops;
-    if (drops) handles = requests_->handles;
+    if (drops) {
+      for (const auto& [handle, request] : requests_->by_handle) {
+        request->is_dropped = true;
+        dropped.push_back(handle);
+      }
+    }
   }
-  for (const RequestHandle handle : handles) engine_->Cancel(handle);
+  for (const RequestHandle handle : dropped) engine_->Cancel(handle);
   absl::MutexLock lock(&requests_->mutex);
   const auto is_idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(requests_->mutex) {
     return requests_->num_open == 0;

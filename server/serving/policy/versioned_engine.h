@@ -8,8 +8,8 @@
 #include <absl/synchronization/mutex.h>
 #include <absl/time/time.h>
 
+#include <map>
 #include <memory>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -36,18 +36,20 @@ class VersionedEngine final : public InferenceEngine {
   absl::Status Close(bool drops, absl::Time deadline);
 
  private:
+  // Guarded by the mutex of Requests. A request may be done before its handle is known.
+  struct Request {
+    RequestHandle handle = 0;
+    bool is_done = false;
+    bool is_dropped = false;  // Close cancels it
+  };
   // The requests that were taken. Their callbacks share it, and may outlive the object.
   struct Requests {
     absl::Mutex mutex;
     bool is_closed ABSL_GUARDED_BY(mutex) = false;
     bool is_dropping ABSL_GUARDED_BY(mutex) = false;
     int64_t num_open ABSL_GUARDED_BY(mutex) = 0;
-    std::set<RequestHandle> handles ABSL_GUARDED_BY(mutex);
-  };
-  // A request may be done before its handle is known.
-  struct Request {
-    RequestHandle handle = 0;
-    bool is_done = false;
+    // The requests that are not done and whose handles are known.
+    std::map<RequestHandle, std::shared_ptr<Request>> by_handle ABSL_GUARDED_BY(mutex);
   };
 
   // Returns a callback that records the end of the request and then calls `done`.

@@ -139,7 +139,7 @@ TEST_F(PolicyUpdatesTest, SequencesInFlightFinishOrTheOldVersionServesOn) {
   EXPECT_EQ(state_.model()->revision, "0123456789abcdef");
   update.drops = true;
   ASSERT_OK(Set(update));
-  EXPECT_ERROR(box_.Wait(0), kAborted, "replaced");
+  EXPECT_ERROR(box_.Wait(0), kAborted, "dropped to replace the weights");
 }
 
 TEST_F(PolicyUpdatesTest, AFailedReplacementRefusesWorkUntilTheNextOne) {

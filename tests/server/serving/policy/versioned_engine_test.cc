@@ -1,5 +1,6 @@
 #include "server/serving/policy/versioned_engine.h"
 
+#include <absl/synchronization/notification.h>
 #include <absl/time/clock.h>
 
 #include <thread>
@@ -59,7 +60,8 @@ TEST_F(VersionedEngineTest, DroppedRequestsEndWithAborted) {
   fake_->Hold(true);
   for (int i = 0; i < 5; ++i) Submit(i);
   ASSERT_OK(version_->Close(/*drops=*/true, absl::InfiniteFuture()));
-  for (int i = 0; i < 5; ++i) EXPECT_ERROR(box_.Wait(i), kAborted, "weights were replaced");
+  for (int i = 0; i < 5; ++i)
+    EXPECT_ERROR(box_.Wait(i), kAborted, "dropped to replace the weights");
 }
 
 TEST_F(VersionedEngineTest, OpensAgainIfRequestsDoNotEndInTime) {
@@ -70,6 +72,22 @@ TEST_F(VersionedEngineTest, OpensAgainIfRequestsDoNotEndInTime) {
   Submit(1);
   EXPECT_OK(box_.Wait(0));
   EXPECT_OK(box_.Wait(1));
+}
+
+// The engine cancels a request only after the step that it has begun.
+TEST_F(VersionedEngineTest, DroppedRequestsThatEndTooLateEndWithAbortedAsWell) {
+  absl::Notification has_begun, may_go_on;
+  fake_->BeforeToken([&](size_t index) {
+    if (index == 0) has_begun.Notify();
+    may_go_on.WaitForNotification();
+  });
+  Submit(0);
+  has_begun.WaitForNotification();
+  Submit(1);
+  EXPECT_ERROR(version_->Close(/*drops=*/true, absl::Now()), kDeadlineExceeded, "2 sequences");
+  may_go_on.Notify();
+  EXPECT_OK(box_.Wait(0));
+  EXPECT_ERROR(box_.Wait(1), kAborted, "dropped to replace the weights");
 }
 
 TEST_F(VersionedEngineTest, ACancelledRequestIsNoAbortedOne) {
