@@ -146,7 +146,8 @@ absl::StatusOr<int64_t> ReceivedWeights::Put(const WeightPart& part, int64_t mod
   const bool begins = file == files.end() || file->second != part.file_bytes;
   const int64_t here =
       begins ? 0 : std::max(SizeOf(PathOf(part)), SizeOf(PathOf(part, /*is_whole=*/false)));
-  if (part.data.empty() || (!begins && here == part.file_bytes)) return here;
+  const bool asks_only = part.data.empty() && part.file_bytes > 0;  // an empty file has no parts
+  if (asks_only || (!begins && here == part.file_bytes)) return here;
   const auto size = static_cast<int64_t>(part.data.size());
   if (part.offset != here || size > part.file_bytes - here) {
     return absl::OutOfRangeError(Concat(part.file, ": ", size, " bytes at offset ", part.offset,

@@ -55,6 +55,12 @@ TEST_F(ReceivedWeightsTest, AQuestionMakesNothing) {
   EXPECT_ERROR(received_->DirectoryOf("v"), kNotFound, "\"v\"");
 }
 
+TEST_F(ReceivedWeightsTest, AnEmptyFileIsMade) {
+  for (int i = 0; i < 2; ++i) EXPECT_OK(Put("v", "x", ""));
+  ASSERT_OK_AND_ASSIGN(const std::string directory, received_->DirectoryOf("v"));
+  EXPECT_TRUE(std::filesystem::is_empty(directory + "/x"));
+}
+
 TEST_F(ReceivedWeightsTest, AVersionHasNoMoreBytesThanItsModel) {
   constexpr int64_t kLimit = kModelBytes + ReceivedWeights::kOtherBytes;
   ASSERT_OK(Put("v", "a", "0123", 0, kLimit - 10));
