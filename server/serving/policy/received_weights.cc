@@ -163,9 +163,13 @@ absl::StatusOr<int64_t> ReceivedWeights::Put(const WeightPart& part, int64_t mod
   }
   TAOPD_RETURN_IF_ERROR(AppendToFile(unfinished, part.data));
   if (here + size < part.file_bytes) return here + size;
-  if (std::rename(unfinished.c_str(), path.c_str()) != 0)
-    return Internal(path, ": ", std::strerror(errno));
-  return here + size;
+  if (std::rename(unfinished.c_str(), path.c_str()) != 0) {
+    const int error = errno;
+    version->file_bytes.erase(part.file);  // so that the file starts over
+    ::unlink(unfinished.c_str());
+    return Internal(path, ": ", std::strerror(error));
+  }
+  return part.file_bytes;
 }
 
 void ReceivedWeights::Remove(const Version& version) {

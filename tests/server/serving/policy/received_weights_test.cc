@@ -106,6 +106,18 @@ TEST_F(ReceivedWeightsTest, AFileOfAnotherSizeBeginsAnew) {
   EXPECT_EQ(ReadReceived("v", "x"), "abcde");
 }
 
+TEST_F(ReceivedWeightsTest, AFileThatCannotGetItsNameBeginsAnew) {
+  ASSERT_OK(Put("v", "other", "01"));
+  ASSERT_OK_AND_ASSIGN(const std::string directory, received_->DirectoryOf("v"));
+  std::filesystem::create_directory(directory + "/x");
+  EXPECT_ERROR(Put("v", "x", "0123"), kInternal, "/x: Is a directory");
+  std::filesystem::remove(directory + "/x");
+  ASSERT_OK_AND_ASSIGN(const int64_t here, Put("v", "x", "", 0, 4));
+  EXPECT_EQ(here, 0);
+  ASSERT_OK(Put("v", "x", "0123"));
+  EXPECT_EQ(ReadReceived("v", "x"), "0123");
+}
+
 TEST_F(ReceivedWeightsTest, NothingIsLeft) {
   ASSERT_OK(Put("v", "x", "0123"));
   received_->Clear();
