@@ -110,15 +110,15 @@ absl::Status ReceivedWeights::MakeOwnDirectory() {
   return absl::OkStatus();
 }
 
-std::list<ReceivedWeights::Version>::iterator ReceivedWeights::Find(const std::string& name) {
+std::list<ReceivedWeights::Version>::const_iterator ReceivedWeights::Find(
+    const std::string& name) const {
   return std::find_if(versions_.begin(), versions_.end(),
                       [&](const Version& version) { return version.name == name; });
 }
 
 absl::StatusOr<std::string> ReceivedWeights::DirectoryOf(const std::string& version) const {
-  const bool is_known = std::any_of(versions_.begin(), versions_.end(),
-                                    [&](const Version& one) { return one.name == version; });
-  if (!is_known) return NotFound("no file of the version \"", version, "\" has been sent");
+  if (Find(version) == versions_.end())
+    return NotFound("no file of the version \"", version, "\" has been sent");
   return PathOf(version);
 }
 

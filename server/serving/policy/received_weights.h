@@ -38,7 +38,7 @@ class ReceivedWeights {
  public:
   // The largest WeightPart::data.
   static constexpr int64_t kMaxPartBytes = int64_t{16} << 20;
-  // They do not include the current weights: one version is being sent, and one was abandoned.
+  // Besides the current weights: one that is being sent and one that was abandoned.
   static constexpr size_t kMaxVersions = 2;
   static constexpr size_t kMaxFiles = 1024;  // of a version
   // In addition to a model's weights, a directory has small files: headers, config.json, an index.
@@ -68,7 +68,7 @@ class ReceivedWeights {
     Sizes file_bytes;  // the sizes of whole files, by name
   };
 
-  std::list<Version>::iterator Find(const std::string& name);
+  std::list<Version>::const_iterator Find(const std::string& name) const;
   // Finds or adds a version, and makes it the newest one. If there are too many, removes the
   // oldest.
   absl::StatusOr<Version*> Touch(const std::string& name);
