@@ -5,15 +5,17 @@
 namespace taopd {
 namespace {
 
+bool IsStopId(int32_t id, const GenerationRequest& request) {
+  const std::vector<int32_t>& stop_ids = request.sampling.stop_token_ids;
+  return std::find(stop_ids.begin(), stop_ids.end(), id) != stop_ids.end();
+}
+
 // Appends the last token of a choice, which a stop id may be. A stop id is no part of the text
 // unless include_stop_str_in_output is true. `stopped` tells whether the choice has ended with
 // kStop.
 void PushLast(int32_t id, bool stopped, const GenerationRequest& request, GeneratedText* text) {
-  const std::vector<int32_t>& stop_ids = request.sampling.stop_token_ids;
-  const bool is_stop_id =
-      stopped && std::find(stop_ids.begin(), stop_ids.end(), id) != stop_ids.end();
   const bool keeps = request.include_stop_str_in_output;
-  if (is_stop_id && !keeps) return;
+  if (stopped && !keeps && IsStopId(id, request)) return;
   GeneratedText with_last = *text;
   const bool stop_string = with_last.Push(id);
   // If it stopped without a stop string or a stop id, the last id is an end-of-sequence id.
@@ -40,9 +42,7 @@ bool GeneratedText::Push(int32_t id) {
 }
 
 bool EndsWithStopToken(const GeneratedTokens& generated, const GenerationRequest& request) {
-  const std::vector<int32_t>& stop_ids = request.sampling.stop_token_ids;
-  return generated.finish == FinishReason::kStop &&
-         std::find(stop_ids.begin(), stop_ids.end(), generated.ids.back()) != stop_ids.end();
+  return generated.finish == FinishReason::kStop && IsStopId(generated.ids.back(), request);
 }
 
 std::string StreamedChoice::Add(const GeneratedTokens& tokens, bool is_last) {

@@ -29,7 +29,7 @@ class GeneratedText {
   bool Push(int32_t id);
 
   const std::string& text() const { return matcher_.text(); }
-  // Returns the bytes of text() that no later token can cut away; see StopStringMatcher.
+  // Returns how many bytes of text() no later token can cut away; see StopStringMatcher.
   size_t num_streamable() const { return matcher_.num_streamable(); }
   // Returns the index of the request's stop string that is complete, if one is.
   std::optional<size_t> stop_string() const { return matcher_.matched(); }

@@ -41,11 +41,13 @@ class Generation::Queue {
     error_ = status;
     ended_ = true;
   }
-  template <typename Ready>
-  bool WaitFor(const Ready& ready, absl::Duration timeout) {
+  // Waits for an update or the end. Returns false if neither comes within the timeout.
+  bool WaitForNews(absl::Duration timeout) {
     absl::MutexLock lock(&mutex_);
-    const auto condition = [&] { return ready(*this); };
-    return mutex_.AwaitWithTimeout(absl::Condition(&condition), timeout);
+    const auto has_news = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return ended_ || !order_.empty();
+    };
+    return mutex_.AwaitWithTimeout(absl::Condition(&has_news), timeout);
   }
   absl::Status EarlyError() {
     absl::MutexLock lock(&mutex_);
@@ -66,10 +68,6 @@ class Generation::Queue {
     if (!error_.ok()) return error_;
     return std::move(results_);
   }
-
-  // For conditions, which are evaluated under the lock.
-  bool HasEnded() const ABSL_NO_THREAD_SAFETY_ANALYSIS { return ended_; }
-  bool HasNews() const ABSL_NO_THREAD_SAFETY_ANALYSIS { return ended_ || !order_.empty(); }
 
  private:
   const size_t num_log_probs_;
@@ -102,25 +100,24 @@ Generation::Generation(const GenerationRequest& request, const Caller& caller,
 
 Generation::~Generation() { run_->Cancel(); }
 
-template <typename Ready>
-void Generation::Await(const Ready& ready) {
-  while (!queue_->WaitFor(ready, kClientCheckInterval)) {
+void Generation::AwaitNews() {
+  while (!queue_->WaitForNews(kClientCheckInterval)) {
     if (!run_->is_cancelled() && is_gone_()) run_->Cancel();
   }
 }
 
 absl::Status Generation::AwaitFirst() {
-  Await([](const Queue& queue) { return queue.HasNews(); });
+  AwaitNews();
   return queue_->EarlyError();
 }
 
 absl::StatusOr<std::optional<ChoiceUpdate>> Generation::Next() {
-  Await([](const Queue& queue) { return queue.HasNews(); });
+  AwaitNews();
   return queue_->Take();
 }
 
 absl::StatusOr<std::vector<InferenceResult>> Generation::Finish() {
-  Await([](const Queue& queue) { return queue.HasEnded(); });
+  AwaitNews();  // there are no updates: this is the end
   return queue_->TakeAll();
 }
 

@@ -18,8 +18,8 @@ namespace taopd {
 // One thread at a time uses a Generation. Destroying it cancels what is unfinished.
 class Generation {
  public:
-  // Submits one engine request per choice, which scores the prompt with its first choice. If
-  // `streams`, prompts are not scored (ScorePrompts does that), and updates come token by token.
+  // Submits one engine request per choice. That of a prompt's first choice also scores the prompt.
+  // If `streams`, no prompt is scored (ScorePrompts does that), and updates come token by token.
   // `model` is kept until everything has ended.
   Generation(const GenerationRequest& request, const Caller& caller,
              std::shared_ptr<const ServedModel> model, bool streams);
@@ -35,14 +35,14 @@ class Generation {
   // REQUIRES: streams.
   absl::StatusOr<std::optional<ChoiceUpdate>> Next();
   // Waits for all choices and returns their results in order, or the first error.
+  // REQUIRES: !streams.
   absl::StatusOr<std::vector<InferenceResult>> Finish();
 
  private:
   class Queue;
 
-  // Waits until `ready` or until the client has gone, which cancels the work.
-  template <typename Ready>
-  void Await(const Ready& ready);
+  // Waits for the next update or the end. Cancels the work if the client goes meanwhile.
+  void AwaitNews();
 
   const std::shared_ptr<const ServedModel> model_;
   const std::function<bool()> is_gone_;

@@ -32,8 +32,8 @@ std::optional<std::string> FieldOf(const absl::Status& status);
 
 // `name` is the protocol's name of the field: "request_id" or "rid".
 absl::Status CheckRequestId(std::string_view name, std::string_view id);
-// The protocols of vLLM and SGLang name the temperature: as in vLLM, greedy sampling has one choice
-// per prompt. taopd.v1 names none and takes any number.
+// As in vLLM, a temperature of 0 allows one choice per prompt only. taopd.v1, whose requests may
+// repeat a greedy sequence, passes none.
 absl::Status CheckNumChoices(int64_t n, std::optional<float> temperature = std::nullopt);
 absl::Status CheckCacheSalt(std::string_view salt);
 
