@@ -19,10 +19,10 @@ class CallTracker {
     absl::MutexLock lock(&mutex_);
     --num_active_;
   }
-  // Blocks until no call is left or `deadline` has passed. Returns false in the second case.
-  bool WaitUntilIdle(absl::Time deadline) {
+  // Blocks until no call is left or `deadline` has passed.
+  void WaitUntilIdle(absl::Time deadline) {
     absl::MutexLock lock(&mutex_);
-    return mutex_.AwaitWithDeadline(absl::Condition(this, &CallTracker::Idle), deadline);
+    mutex_.AwaitWithDeadline(absl::Condition(this, &CallTracker::Idle), deadline);
   }
 
  private:

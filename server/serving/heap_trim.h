@@ -1,7 +1,7 @@
-// Returns the free memory of the C library's heap to the system. Large requests, over gRPC as over
-// HTTP, leave it there: one small block at the end of the heap keeps all of it. The program has one
-// heap for all threads (KeepFreedMemory, common/base/memory.h): the library trims the ends of
-// further heaps only when something there is freed.
+// Returns the free memory of the C library's heap to the system. The library keeps the memory of a
+// large request after it is freed, because a small block behind it is still in use. The program has
+// one heap for all threads (KeepFreedMemory, common/base/memory.h), because the library trims the
+// end of a further heap only when something in that heap is freed.
 #pragma once
 
 #include <absl/base/thread_annotations.h>
@@ -16,12 +16,11 @@ namespace taopd {
 // Thread-safe.
 class HeapTrim {
  public:
-  // Minimum interval between two trims; a trim also needs the process to have grown by kGrowthBytes
-  // since its smallest size after the last one.
+  // The process has grown if it is larger by this much than its smallest size since the last trim.
   static constexpr int64_t kGrowthBytes = int64_t{32} << 20;
+  // The minimum time between two trims by Tick if the process has grown in between.
   static constexpr absl::Duration kGrowthInterval = absl::Seconds(5);
-  // Interval after which the heap is trimmed without growth: what was in use at the last trim may
-  // be free now.
+  // The same if it has not grown. What was in use at the last trim may be free now.
   static constexpr absl::Duration kInterval = absl::Seconds(10);
 
   HeapTrim();
@@ -31,8 +30,7 @@ class HeapTrim {
 
   // Call it about every second. It may take some milliseconds.
   void Tick(absl::Time now);
-  // Trims at once if the process has grown by kGrowthBytes. Call it after work that leaves much
-  // free memory.
+  // Trims at once if the process has grown. Call it after work that leaves much free memory.
   void TrimGrowth(absl::Time now);
 
  private:

@@ -20,7 +20,7 @@ namespace taopd {
 // Thread-safe.
 class ParseTurns {
  public:
-  // The number of bodies of at most `max_bytes` that are parsed at once.
+  // Bodies of at most `max_bytes`, of which `num_turns` are parsed at once.
   struct Lane {
     size_t max_bytes;
     int num_turns;
