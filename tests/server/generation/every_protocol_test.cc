@@ -84,13 +84,9 @@ class EveryProtocolTest : public ::testing::Test {
   void SetUp() override {
     fake_.model->chat_template = MakeChatTemplate("{{ messages[0].content }}");
     state_.SetReady(fake_.model);
-    auto http =
-        HttpServer::Listen("127.0.0.1", 0, &state_, &metrics_, [] { FAIL() << "listener lost"; });
-    ASSERT_OK(http);
-    http_ = *std::move(http);
-    auto grpc = GrpcServer::Listen("127.0.0.1", 0, &state_, &metrics_, {});
-    ASSERT_OK(grpc);
-    grpc_ = *std::move(grpc);
+    ASSERT_OK_AND_ASSIGN(http_, HttpServer::Listen("127.0.0.1", 0, &state_, &metrics_,
+                                                   [] { FAIL() << "listener lost"; }));
+    ASSERT_OK_AND_ASSIGN(grpc_, GrpcServer::Listen("127.0.0.1", 0, &state_, &metrics_, {}));
     servers_ = std::make_unique<Servers>(
         Servers{httplib::Client("127.0.0.1", http_->port()),
                 grpc::CreateChannel("127.0.0.1:" + std::to_string(grpc_->port()),

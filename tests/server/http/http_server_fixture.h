@@ -17,10 +17,8 @@ namespace taopd::testing {
 class HttpServerFixture : public ::testing::Test {
  protected:
   void SetUp() override {
-    auto server =
-        HttpServer::Listen("127.0.0.1", 0, &state_, &metrics_, [] { FAIL() << "listener lost"; });
-    ASSERT_OK(server);
-    server_ = *std::move(server);
+    ASSERT_OK_AND_ASSIGN(server_, HttpServer::Listen("127.0.0.1", 0, &state_, &metrics_,
+                                                     [] { FAIL() << "listener lost"; }));
     client_ = std::make_unique<httplib::Client>("127.0.0.1", server_->port());
     client_->set_read_timeout(20);
     client_->set_tcp_nodelay(true);

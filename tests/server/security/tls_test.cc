@@ -47,14 +47,11 @@ class SecureServersTest : public ::testing::Test {
     ASSERT_OK(tls_->Reload());
     keys_ = std::make_unique<ApiKeys>(keys, "");
     const HttpServerOptions options = {.health_port = -1, .tls = tls_.get(), .keys = keys_.get()};
-    auto http = HttpServer::Listen(
-        "127.0.0.1", 0, &state_, &metrics_, [] {}, options);
-    ASSERT_OK(http);
-    http_ = *std::move(http);
+    ASSERT_OK_AND_ASSIGN(http_, HttpServer::Listen(
+                                    "127.0.0.1", 0, &state_, &metrics_, [] {}, options));
     const GrpcServerOptions grpc_options = {.tls = paths, .keys = keys_.get()};
-    auto grpc = GrpcServer::Listen("127.0.0.1", 0, &state_, &metrics_, grpc_options);
-    ASSERT_OK(grpc);
-    grpc_ = *std::move(grpc);
+    ASSERT_OK_AND_ASSIGN(grpc_,
+                         GrpcServer::Listen("127.0.0.1", 0, &state_, &metrics_, grpc_options));
   }
   TlsPaths ServerPaths(bool mutual) const {
     return {Path("server.crt"), Path("server.key"), mutual ? Path("ca.crt") : ""};
