@@ -27,8 +27,8 @@ std::optional<size_t> FirstOtherBits(std::span<const float> a, std::span<const f
   return std::nullopt;
 }
 
-// Returns the position in the sequence of the first row in which one of the arrays is not finite. A
-// tail of -inf is right if no probability is left outside the ids.
+// Returns the first row that cannot be right: a log-prob is NaN or above 0, or the entropy is not
+// finite. A tail of -inf is right if no probability is left outside the ids.
 std::optional<int64_t> FirstBadRow(const ScoreRows& rows) {
   const auto is_bad = [](float value) { return std::isnan(value) || value > 1e-3f; };
   for (int64_t r = 0; r < rows.num_rows; ++r) {
@@ -87,7 +87,8 @@ std::optional<absl::Status> Canary::Judge(const absl::StatusOr<InferenceResult>&
   }
   const ScoreRows& rows = *answer->score;
   if (const auto row = FirstBadRow(rows)) {
-    return Internal("the canary's log-probs at position ", *row + 1, " are not finite");
+    return Internal("the canary's scores at position ", *row + 1,
+                    " cannot be right: a log-prob is above 0, or a number is not finite");
   }
   if (IsUniform(rows, limits_.vocab_size)) {
     return Internal("the canary's distributions are uniform over ", limits_.vocab_size,

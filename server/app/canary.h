@@ -21,9 +21,9 @@ class Canary {
       : limits_(limits), bitwise_(bitwise), tolerance_(ToleranceOf(dtype)) {}
 
   // Returns how far a log-prob may move, in nats. On a GPU the order of sums depends on the rest of
-  // the batch, which changes a log-prob by some roundings of the dtype: 64 of them are allowed, and
-  // at least 1e-3 nats. These are 0.25 for bfloat16 and 0.031 for float16. Damaged weights change
-  // it by nats.
+  // the batch, which changes a log-prob by some roundings of the dtype. The tolerance is 64
+  // roundings, but at least 1e-3 nats: 0.25 for bfloat16 and 0.031 for float16. Damaged weights
+  // change it by nats.
   static float ToleranceOf(std::string_view dtype);
 
   // Returns false if the model's sequences are too short to score anything.

@@ -77,14 +77,14 @@ TEST(CanaryTest, NumbersThatAreNotFiniteNameTheRow) {
   Canary canary(Limits(), true, "float32");
   InferenceResult answer = Answer(canary.NextRequest());
   answer.score->entropy[7] = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_ERROR(Verdict(&canary, answer), kInternal, "position 8 are not finite");
+  EXPECT_ERROR(Verdict(&canary, answer), kInternal, "position 8 cannot be right");
 }
 
 TEST(CanaryTest, NoProbabilityIsAboveOne) {
   Canary canary(Limits(), true, "float32");
   InferenceResult answer = Answer(canary.NextRequest());
   answer.score->log_probs[0] = 0.01f;
-  EXPECT_ERROR(Verdict(&canary, answer), kInternal, "position 1 are not finite");
+  EXPECT_ERROR(Verdict(&canary, answer), kInternal, "position 1 cannot be right");
 }
 
 TEST(CanaryTest, AUniformDistributionMeansThatTheWeightsAreGone) {
