@@ -11,23 +11,21 @@
 
 namespace taopd {
 
-// Thread-safe but for Arm.
+// Thread-safe, apart from Start.
 class EndWatch {
  public:
-  // Calls the watch off.
+  // Stops the watch.
   ~EndWatch();
   // Ends the process with kExitInternal and a line in the log once `timeout` has passed, unless the
   // object is destroyed before. Call it once.
-  void Arm(absl::Duration timeout);
+  void Start(absl::Duration timeout);
   // Names in that line the work that the process waits for. `what` must be a string literal.
   void set_waits_for(const char* what) { waits_for_ = what; }
 
  private:
-  void Watch(absl::Duration timeout);
-
   std::atomic<const char*> waits_for_{"nothing"};
   absl::Mutex mutex_;
-  bool called_off_ ABSL_GUARDED_BY(mutex_) = false;
+  bool is_stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

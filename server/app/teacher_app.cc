@@ -301,7 +301,7 @@ class TeacherApp {
   void Drain(absl::Duration timeout) {
     const absl::Time deadline = absl::Now() + timeout;
     end_watch_->set_waits_for("the listeners' watch");
-    end_watch_->Arm(timeout + kEndGrace);
+    end_watch_->Start(timeout + kEndGrace);
     watch_.reset();
     state_.SetDraining();
     TellGrpc();

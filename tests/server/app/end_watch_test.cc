@@ -13,16 +13,16 @@ TEST(EndWatchTest, EndsAProcessThatWaitsForever) {
   const auto hang = [] {
     EndWatch watch;
     watch.set_waits_for("a step");
-    watch.Arm(absl::Milliseconds(1));
+    watch.Start(absl::Milliseconds(1));
     absl::Notification().WaitForNotification();
   };
   EXPECT_EXIT(hang(), ::testing::ExitedWithCode(kExitInternal), "did not end by itself.*a step");
 }
 
-TEST(EndWatchTest, IsCalledOff) {
-  EndWatch unarmed;
-  EndWatch armed;
-  armed.Arm(absl::Hours(1));
+TEST(EndWatchTest, EndsWithItsObject) {
+  EndWatch not_started;
+  EndWatch started;
+  started.Start(absl::Hours(1));
 }
 
 }  // namespace
