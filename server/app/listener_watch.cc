@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "common/base/file_descriptor.h"
+#include "server/grpc/guard/http2_frames.h"
 
 namespace taopd {
 namespace {
@@ -37,12 +38,11 @@ absl::Status ExchangeHello(const addrinfo& address, const std::string& hello, ab
     return Unavailable("cannot connect: ", std::strerror(errno));
   if (!WaitFor(socket.get(), POLLOUT, deadline)) return Unavailable("does not accept connections");
   if (::send(socket.get(), hello.data(), hello.size(), MSG_NOSIGNAL) < 0) {
-    // The connection was refused, which is an error, or accepted and closed at once, which is an
-    // answer.
+    // A connection that was accepted and closed at once is an answer. Any other error says why
+    // there is no connection.
     const int error = errno;
-    if (error == ECONNREFUSED || error == ENETUNREACH || error == ETIMEDOUT)
-      return Unavailable("cannot connect: ", std::strerror(error));
-    return absl::OkStatus();
+    if (error == EPIPE || error == ECONNRESET) return absl::OkStatus();
+    return Unavailable("cannot connect: ", std::strerror(error));
   }
   if (!WaitFor(socket.get(), POLLIN, deadline)) return Unavailable("does not answer");
   return absl::OkStatus();
@@ -58,8 +58,7 @@ std::string LoopbackOf(const std::string& host) {
 }  // namespace
 
 std::string Http2Hello() {
-  // The connection preface of RFC 9113, section 3.4: the magic line and an empty SETTINGS frame.
-  return std::string("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n") + std::string("\0\0\0\4\0\0\0\0\0", 9);
+  return std::string(kClientPreface) + MakeFrame(FrameType::kSettings, 0, 0);
 }
 
 absl::Status ProbeListener(const WatchedListener& listener, absl::Duration timeout) {
@@ -71,7 +70,13 @@ absl::Status ProbeListener(const WatchedListener& listener, absl::Duration timeo
                                   std::to_string(listener.port).c_str(), &hints, &found);
   if (error != 0) return Unavailable("cannot resolve ", listener.host, ": ", ::gai_strerror(error));
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, ::freeaddrinfo);
-  return ExchangeHello(*found, listener.hello, deadline);
+  // A name such as localhost may have addresses of both families; the server listens on one.
+  absl::Status answered;
+  for (const addrinfo* address = found; address != nullptr; address = address->ai_next) {
+    answered = ExchangeHello(*address, listener.hello, deadline);
+    if (answered.ok()) break;
+  }
+  return answered;
 }
 
 ListenerWatch::ListenerWatch(std::vector<WatchedListener> listeners, const Options& options,
@@ -96,15 +101,16 @@ absl::Status ListenerWatch::ProbeAll(std::vector<int>* num_failures) const {
     int& failures = (*num_failures)[i];
     failures = probe.ok() ? 0 : failures + 1;
     if (failures < options_.num_failures || !verdict.ok()) continue;
-    verdict = Unavailable("the ", listeners_[i].name, " listener has not answered ", failures,
-                          " times: ", probe.message());
+    // Without the number of failures, so that the verdict does not change with each of them.
+    verdict = Unavailable("the ", listeners_[i].name, " listener has not answered ",
+                          options_.num_failures, " times in a row: ", probe.message());
   }
   return verdict;
 }
 
 void ListenerWatch::Loop() {
   std::vector<int> num_failures(listeners_.size(), 0);
-  bool was_ok = true;
+  absl::Status last;
   for (;;) {
     {
       absl::MutexLock lock(&mutex_);
@@ -112,8 +118,8 @@ void ListenerWatch::Loop() {
       if (stopping_) return;
     }
     const absl::Status verdict = ProbeAll(&num_failures);
-    if (verdict.ok() == was_ok) continue;
-    was_ok = verdict.ok();
+    if (verdict == last) continue;
+    last = verdict;
     report_(verdict);
   }
 }

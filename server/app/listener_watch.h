@@ -24,8 +24,9 @@ struct WatchedListener {
 };
 
 // Opens a connection, sends `hello` and waits until a byte arrives or the listener hangs up. Both
-// show that connections are accepted and read, encrypted or not. Returns UNAVAILABLE if neither
-// happens within `timeout`.
+// show that connections are accepted and read, encrypted or not. Tries the addresses of the host in
+// turn. Returns UNAVAILABLE if neither happens at any of them within `timeout`. The look-up of the
+// host's name is not limited.
 absl::Status ProbeListener(const WatchedListener& listener, absl::Duration timeout);
 
 // Returns the first bytes of an HTTP/2 client, which a gRPC server answers with its settings.
@@ -40,7 +41,7 @@ class ListenerWatch {
     // The verdict becomes bad after this many consecutive failures, and good after one success.
     int num_failures = 3;
   };
-  // `report` is called on the watch's thread whenever the verdict changes.
+  // `report` is called on the watch's thread whenever the verdict or its reason changes.
   ListenerWatch(std::vector<WatchedListener> listeners, const Options& options,
                 std::function<void(const absl::Status&)> report);
   ~ListenerWatch();

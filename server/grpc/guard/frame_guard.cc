@@ -80,9 +80,9 @@ absl::Status FrameGuard::FromClient(std::string_view bytes, absl::Time now,
 }
 
 absl::Status FrameGuard::ReadPreface(std::string_view* bytes, std::string* to_server) {
-  const size_t size = std::min(kPreface.size() - num_preface_bytes_, bytes->size());
+  const size_t size = std::min(kClientPreface.size() - num_preface_bytes_, bytes->size());
   const std::string_view part = bytes->substr(0, size);
-  if (part != kPreface.substr(num_preface_bytes_, size)) {
+  if (part != kClientPreface.substr(num_preface_bytes_, size)) {
     return InvalidArgument("the connection does not begin with HTTP/2's preface");
   }
   num_preface_bytes_ += size;

@@ -74,14 +74,12 @@ class FrameGuard {
   absl::Status CheckDeadlines(absl::Time now, std::string* to_server);
 
   // Returns whether the client's whole preface has arrived.
-  bool has_preface() const { return num_preface_bytes_ == kPreface.size(); }
+  bool has_preface() const { return num_preface_bytes_ == kClientPreface.size(); }
   // Returns the frame that tells the client why the connection ends, or nothing in the middle of
   // another frame.
   std::string GoAway(const absl::Status& why) const;
 
  private:
-  static constexpr std::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-
   struct Stream {
     int64_t window_bytes = kInitialWindowBytes;  // bytes that the client may still send
     std::array<uint8_t, 5> prefix{};             // prefix of the current message

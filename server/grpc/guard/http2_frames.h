@@ -11,6 +11,9 @@
 
 namespace taopd {
 
+// The first bytes of a client (RFC 9113, section 3.4). A SETTINGS frame follows them.
+inline constexpr std::string_view kClientPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
 enum class FrameType : uint8_t {
   kData = 0,
   kHeaders = 1,

@@ -1,14 +1,12 @@
 #include "server/app/listener_watch.h"
 
 #include <absl/synchronization/notification.h>
-#include <arpa/inet.h>
-#include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
+#include <functional>
 #include <thread>
+#include <vector>
 
+#include "tests/support/raw_sockets.h"
 #include "tests/support/status_matchers.h"
 
 namespace taopd::testing {
@@ -17,87 +15,92 @@ namespace {
 constexpr absl::Duration kShort = absl::Milliseconds(50);
 constexpr absl::Duration kLong = absl::Seconds(20);
 
-// A socket that listens. Nobody accepts: the system completes connections all the same.
-class Backlog {
- public:
-  Backlog() : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    EXPECT_EQ(::bind(socket_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-    EXPECT_EQ(::listen(socket_, 64), 0);
-    socklen_t size = sizeof(address);
-    EXPECT_EQ(::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size), 0);
-    port_ = ntohs(address.sin_port);
-  }
-  ~Backlog() { Close(); }
-  void Close() {
-    if (socket_ >= 0) ::close(socket_);
-    socket_ = -1;
-  }
-  // Takes the connections that wait and answers each with `reply`, or hangs up if that is empty.
-  void ServeOne(const std::string& reply) {
-    const int connection = ::accept(socket_, nullptr, nullptr);
-    char hello[64];
-    EXPECT_GT(::recv(connection, hello, sizeof(hello), 0), 0);
-    EXPECT_EQ(::send(connection, reply.data(), reply.size(), 0), ssize_t(reply.size()));
-    ::close(connection);
-  }
-  WatchedListener AsListener(const std::string& host = "127.0.0.1") const {
-    return {"test", host, port_, "hello"};
-  }
+WatchedListener Watched(const RawListener& listener, const std::string& host = "127.0.0.1") {
+  return {"test", host, listener.port(), "hello"};
+}
 
- private:
-  int socket_;
-  int port_ = 0;
-};
+// Takes a connection that waits and answers it with `reply`, or hangs up if that is empty.
+void ServeOne(RawListener* listener, const std::string& reply) {
+  const FileDescriptor connection = listener->Accept();
+  char hello[64];
+  EXPECT_GT(::recv(connection.get(), hello, sizeof(hello), 0), 0);
+  EXPECT_EQ(::send(connection.get(), reply.data(), reply.size(), 0), ssize_t(reply.size()));
+}
 
 TEST(ProbeListenerTest, AByteAndAHangUpAreAnswers) {
   for (const std::string reply : {"x", ""}) {
-    Backlog backlog;
-    std::thread server([&] { backlog.ServeOne(reply); });
-    EXPECT_OK(ProbeListener(backlog.AsListener("0.0.0.0"), kLong));
+    RawListener listener;
+    std::thread server([&] { ServeOne(&listener, reply); });
+    EXPECT_OK(ProbeListener(Watched(listener, "0.0.0.0"), kLong));
     server.join();
   }
 }
 
 TEST(ProbeListenerTest, AListenerThatNobodyAcceptsFromIsDead) {
-  const Backlog backlog;
-  EXPECT_ERROR(ProbeListener(backlog.AsListener(), kShort), kUnavailable, "does not answer");
+  const RawListener listener;
+  EXPECT_ERROR(ProbeListener(Watched(listener), kShort), kUnavailable, "does not answer");
 }
 
 TEST(ProbeListenerTest, AClosedPortIsDead) {
-  Backlog backlog;
-  backlog.Close();
-  EXPECT_ERROR(ProbeListener(backlog.AsListener(), kLong), kUnavailable, "cannot connect");
+  RawListener listener;
+  listener.Close();
+  EXPECT_ERROR(ProbeListener(Watched(listener), kLong), kUnavailable, "cannot connect");
 }
 
-TEST(ListenerWatchTest, ReportsADeadListenerAfterSeveralFailuresAndItsReturn) {
-  Backlog backlog;
-  absl::Mutex mutex;
-  std::vector<absl::Status> reports;
+class ListenerWatchTest : public ::testing::Test {
+ protected:
+  std::function<void(const absl::Status&)> Record() {
+    return [this](const absl::Status& status) {
+      absl::MutexLock lock(&mutex_);
+      reports_.push_back(status);
+    };
+  }
   // Waits for a report. Returns a copy, because more reports may come at any time.
-  const auto report = [&](size_t index) {
-    absl::MutexLock lock(&mutex);
-    const auto reached = [&] { return reports.size() > index; };
-    mutex.Await(absl::Condition(&reached));
-    return reports[index];
-  };
-  const ListenerWatch::Options options = {
+  absl::Status Report(size_t index) {
+    absl::MutexLock lock(&mutex_);
+    const auto reached = [&] { return reports_.size() > index; };
+    mutex_.Await(absl::Condition(&reached));
+    return reports_[index];
+  }
+  // From now on connections are answered; those of the failed probes come first. End it while the
+  // watch goes on, so that the server does not wait for its last connection.
+  void Serve(RawListener* listener) {
+    server_ = std::thread([this, listener] {
+      while (!end_.HasBeenNotified()) ServeOne(listener, "x");
+    });
+  }
+  void EndServer() {
+    end_.Notify();
+    server_.join();
+  }
+
+  const ListenerWatch::Options options_ = {
       .interval = absl::Milliseconds(1), .timeout = kShort, .num_failures = 2};
-  ListenerWatch watch({backlog.AsListener()}, options, [&](const absl::Status& status) {
-    absl::MutexLock lock(&mutex);
-    reports.push_back(status);
-  });
-  EXPECT_ERROR(report(0), kUnavailable, "the test listener has not answered 2 times");
-  // From now on connections are answered; those of the failed probes come first.
-  absl::Notification end;
-  std::thread server([&] {
-    while (!end.HasBeenNotified()) backlog.ServeOne("x");
-  });
-  EXPECT_OK(report(1));
-  end.Notify();
-  server.join();  // the watch goes on, so the server does not wait for its last connection
+  RawListener listener_;
+
+ private:
+  absl::Mutex mutex_;
+  std::vector<absl::Status> reports_;
+  absl::Notification end_;
+  std::thread server_;
+};
+
+TEST_F(ListenerWatchTest, ReportsADeadListenerAfterSeveralFailuresAndItsReturn) {
+  const ListenerWatch watch({Watched(listener_)}, options_, Record());
+  EXPECT_ERROR(Report(0), kUnavailable, "the test listener has not answered 2 times");
+  Serve(&listener_);
+  EXPECT_OK(Report(1));
+  EndServer();
+}
+
+TEST_F(ListenerWatchTest, NamesTheListenerThatIsStillDeadWhenAnotherOneReturns) {
+  const RawListener other;
+  const ListenerWatch watch({Watched(listener_), {"other", "127.0.0.1", other.port(), "hello"}},
+                            options_, Record());
+  EXPECT_ERROR(Report(0), kUnavailable, "the test listener has not answered 2 times");
+  Serve(&listener_);
+  EXPECT_ERROR(Report(1), kUnavailable, "the other listener has not answered 2 times");
+  EndServer();
 }
 
 }  // namespace
