@@ -31,24 +31,22 @@ class MemoryAccount {
   // budget or the client's share of it is used up.
   bool Add(int64_t num_bytes) {
     const int64_t wanted = num_bytes_ + num_bytes;
-    while (wanted > Covered()) {
+    while (wanted > CoveredBytes()) {
       ByteBudget::Reservation piece = budget_->TryReserve(kPieceBytes, client_);
       if (!piece) return false;
       pieces_.push_back(std::move(piece));
     }
     num_bytes_ = wanted;
     // One piece more than needed is kept, so that the number can vary around a boundary.
-    while (!pieces_.empty() && num_bytes_ + kPieceBytes <= Covered() - kPieceBytes) {
+    while (!pieces_.empty() && num_bytes_ + kPieceBytes <= CoveredBytes() - kPieceBytes) {
       pieces_.pop_back();
     }
     if (num_bytes_ == 0) pieces_.clear();
     return true;
   }
 
-  int64_t num_bytes() const { return num_bytes_; }
-
  private:
-  int64_t Covered() const {
+  int64_t CoveredBytes() const {
     return kFreeBytes + kPieceBytes * static_cast<int64_t>(pieces_.size());
   }
 

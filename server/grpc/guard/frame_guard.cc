@@ -74,7 +74,7 @@ absl::Status FrameGuard::FromClient(std::string_view bytes, absl::Time now,
       }
       to_server->append(step.payload);
     }
-    if (step.is_end) Inject(to_server);
+    if (step.is_end) AppendOwnFrames(to_server);
   }
   return absl::OkStatus();
 }
@@ -114,7 +114,7 @@ absl::Status FrameGuard::BeginFrame(absl::Time now) {
       Forget(stream);
       return CountReset(now);
     case FrameType::kSettings:
-      if (!frame.has(kAckFlag)) settings_.emplace_back();
+      if (!frame.has(kAckFlag)) unacknowledged_settings_.emplace_back();
       break;
     case FrameType::kPing:
       num_unread_pings_ += frame.has(kAckFlag) ? 0 : 1;
@@ -122,7 +122,8 @@ absl::Status FrameGuard::BeginFrame(absl::Time now) {
     default:
       break;
   }
-  const int64_t num_unread = num_unread_pings_ + static_cast<int64_t>(settings_.size());
+  const int64_t num_unread =
+      num_unread_pings_ + static_cast<int64_t>(unacknowledged_settings_.size());
   if (num_unread <= kMaxUnreadAnswers) return absl::OkStatus();
   return ResourceExhausted("the client has left ", num_unread,
                            " answers to PING and SETTINGS unread, the limit is ",
@@ -163,25 +164,25 @@ absl::Status FrameGuard::CountData(std::string_view data, absl::Time now) {
   while (!data.empty()) {
     if (!stream.is_unfinished()) {  // the next message begins
       stream.num_prefix_bytes = 0;
-      stream.num_held = stream.num_since = 0;
+      stream.num_bytes_held = stream.num_bytes_since_begun = 0;
       stream.begun_at = now;
     }
     if (stream.num_prefix_bytes < stream.prefix.size()) {
       stream.prefix[stream.num_prefix_bytes++] = static_cast<uint8_t>(data.front());
       data.remove_prefix(1);
       if (stream.num_prefix_bytes < stream.prefix.size()) continue;
-      stream.num_left = BigEndian32(stream.prefix.data() + 1);
-      if (stream.num_left <= limits_.max_message_bytes) continue;
+      stream.num_bytes_left = BigEndian32(stream.prefix.data() + 1);
+      if (stream.num_bytes_left <= limits_.max_message_bytes) continue;
       return Refuse(found,
-                    ResourceExhausted("the message has ", stream.num_left, " bytes, the limit is ",
-                                      limits_.max_message_bytes),
+                    ResourceExhausted("the message has ", stream.num_bytes_left,
+                                      " bytes, the limit is ", limits_.max_message_bytes),
                     now);
     }
-    const auto size =
-        static_cast<size_t>(std::min<int64_t>(stream.num_left, static_cast<int64_t>(data.size())));
-    stream.num_left -= static_cast<int64_t>(size);
-    stream.num_held += static_cast<int64_t>(size);
-    stream.num_since += static_cast<int64_t>(size);
+    const auto size = static_cast<size_t>(
+        std::min<int64_t>(stream.num_bytes_left, static_cast<int64_t>(data.size())));
+    stream.num_bytes_left -= static_cast<int64_t>(size);
+    stream.num_bytes_held += static_cast<int64_t>(size);
+    stream.num_bytes_since_begun += static_cast<int64_t>(size);
     data.remove_prefix(size);
   }
   return Charge(found, now);
@@ -192,9 +193,9 @@ absl::Status FrameGuard::Charge(Streams::iterator found, absl::Time now) {
   // Small messages may wait in gRPC unread. The window shows them, because gRPC then keeps it
   // closed.
   const int64_t num_bytes =
-      kStreamBytes + std::max(stream.num_held, kInitialWindowBytes - stream.window_bytes);
-  if (memory_.Add(num_bytes - stream.num_charged)) {
-    stream.num_charged = num_bytes;
+      kStreamBytes + std::max(stream.num_bytes_held, kInitialWindowBytes - stream.window_bytes);
+  if (memory_.Add(num_bytes - stream.num_bytes_charged)) {
+    stream.num_bytes_charged = num_bytes;
     return absl::OkStatus();
   }
   return Refuse(found,
@@ -209,17 +210,17 @@ absl::Status FrameGuard::Refuse(Streams::iterator found, absl::Status why, absl:
   // The server acknowledges the settings after its last frame on the stream. Then the client gets
   // the refusal.
   for_server_ += ResetFrame(id) + MakeFrame(FrameType::kSettings, 0, 0);
-  settings_.push_back({id, found->second.has_answer_headers, std::move(why)});
+  unacknowledged_settings_.push_back({id, found->second.has_answer_headers, std::move(why)});
   Forget(found);
   return CountReset(now);
 }
 
 void FrameGuard::Forget(Streams::iterator stream) {
-  memory_.Add(-stream->second.num_charged);
+  memory_.Add(-stream->second.num_bytes_charged);
   streams_.erase(stream);
 }
 
-void FrameGuard::Inject(std::string* to_server) {
+void FrameGuard::AppendOwnFrames(std::string* to_server) {
   if (!has_preface() || !client_.is_between_frames() || header_stream_ != 0) return;
   to_server->append(for_server_);
   for_server_.clear();
@@ -250,7 +251,7 @@ bool FrameGuard::BeginAnswer() {
     case FrameType::kHeaders:
       is_answer_header_open_ = !frame.has(kEndHeadersFlag);
       if (stream != streams_.end()) stream->second.has_answer_headers = true;
-      for (RefusedCall& call : settings_) {
+      for (PendingSettings& call : unacknowledged_settings_) {
         if (call.stream == frame.stream) call.has_answer_headers = true;
       }
       [[fallthrough]];
@@ -264,9 +265,9 @@ bool FrameGuard::BeginAnswer() {
       num_unread_pings_ -= frame.has(kAckFlag) ? 1 : 0;
       return true;
     case FrameType::kSettings: {
-      if (!frame.has(kAckFlag) || settings_.empty()) return true;
-      const RefusedCall call = std::move(settings_.front());
-      settings_.pop_front();
+      if (!frame.has(kAckFlag) || unacknowledged_settings_.empty()) return true;
+      const PendingSettings call = std::move(unacknowledged_settings_.front());
+      unacknowledged_settings_.pop_front();
       if (call.stream == 0) return true;
       for_client_ += RefusalFrames(call.stream, call.has_answer_headers, call.status);
       return false;
@@ -293,14 +294,14 @@ absl::Status FrameGuard::EndAnswer(absl::Time now) {
       BigEndian32(reinterpret_cast<const uint8_t*>(answer_payload_.data()));
   if (was_held_back) {
     stream->second.begun_at = now;
-    stream->second.num_since = 0;
+    stream->second.num_bytes_since_begun = 0;
   }
   return Charge(stream, now);
 }
 
 void FrameGuard::EndByServer(uint32_t id) {
   if (const auto stream = streams_.find(id); stream != streams_.end()) Forget(stream);
-  for (RefusedCall& call : settings_) {
+  for (PendingSettings& call : unacknowledged_settings_) {
     // The entry stays for the acknowledgement of the guard's settings; the client already has a
     // status.
     if (call.stream == id) call.status = absl::OkStatus();
@@ -319,12 +320,12 @@ absl::Status FrameGuard::CheckDeadlines(absl::Time now, std::string* to_server) 
     const Stream& state = current->second;
     if (!state.is_unfinished() || state.window_bytes <= 0) continue;
     const absl::Duration time =
-        kMessageTimeout + absl::Seconds(state.num_since / kMinBytesPerSecond);
+        kMessageTimeout + absl::Seconds(state.num_bytes_since_begun / kMinBytesPerSecond);
     if (now - state.begun_at <= time) continue;
     TAOPD_RETURN_IF_ERROR(
         Refuse(current, absl::DeadlineExceededError("the message has not been sent in time"), now));
   }
-  Inject(to_server);
+  AppendOwnFrames(to_server);
   return absl::OkStatus();
 }
 

@@ -84,21 +84,22 @@ class FrameGuard {
     int64_t window_bytes = kInitialWindowBytes;  // bytes that the client may still send
     std::array<uint8_t, 5> prefix{};             // prefix of the current message
     size_t num_prefix_bytes = 0;
-    int64_t num_left = 0;  // bytes of the message to come, once the prefix is complete
-    int64_t num_held = 0;  // bytes of the message that have arrived
-    int64_t num_charged = 0;
+    int64_t num_bytes_left = 0;  // bytes of the message to come, once the prefix is complete
+    int64_t num_bytes_held = 0;  // bytes of the message that have arrived
+    int64_t num_bytes_charged = 0;
     bool has_answer_headers = false;
     // Start of the message, or the last time at which the client was allowed to continue it.
     absl::Time begun_at;
-    int64_t num_since = 0;
+    int64_t num_bytes_since_begun = 0;  // bytes of the message that have arrived since begun_at
 
     bool is_unfinished() const {
-      return num_prefix_bytes > 0 && (num_prefix_bytes < prefix.size() || num_left > 0);
+      return num_prefix_bytes > 0 && (num_prefix_bytes < prefix.size() || num_bytes_left > 0);
     }
   };
-  // A refused call, until the server has sent its last frame on it.
-  struct RefusedCall {
-    uint32_t stream = 0;  // 0 if the entry is for settings of the client
+  // Settings that the server has not acknowledged: the client's, or those that the guard has sent
+  // for a refused call. Their acknowledgement comes after the server's last frame on the call.
+  struct PendingSettings {
+    uint32_t stream = 0;  // 0 if they are the client's
     bool has_answer_headers = false;
     absl::Status status;
   };
@@ -112,7 +113,7 @@ class FrameGuard {
   absl::Status Charge(Streams::iterator stream, absl::Time now);
   absl::Status Refuse(Streams::iterator stream, absl::Status why, absl::Time now);
   void Forget(Streams::iterator stream);
-  void Inject(std::string* to_server);
+  void AppendOwnFrames(std::string* to_server);
   // Returns false if the frame is not for the client.
   bool BeginAnswer();
   absl::Status EndAnswer(absl::Time now);
@@ -136,8 +137,8 @@ class FrameGuard {
 
   Http2FrameReader server_;
   bool is_answer_header_open_ = false;
-  std::string answer_payload_;        // its first bytes
-  std::deque<RefusedCall> settings_;  // settings that the server has not acknowledged, in order
+  std::string answer_payload_;                           // its first bytes
+  std::deque<PendingSettings> unacknowledged_settings_;  // in the order of sending
   int num_unread_pings_ = 0;
   std::string for_client_;
 };
