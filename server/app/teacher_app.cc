@@ -136,7 +136,7 @@ class TeacherApp {
     http.keys = &keys_;
     TAOPD_ASSIGN_OR_RETURN(http_, HttpServer::Listen(
                                       options_.host, static_cast<int>(options_.port), &state_,
-                                      &metrics_, [this] { http_failed_ = true; }, http));
+                                      &metrics_, [this] { failed_listener_ = "HTTP"; }, http));
     TAOPD_ASSIGN_OR_RETURN(
         grpc_, GrpcServer::Listen(options_.host, static_cast<int>(options_.grpc_port), &state_,
                                   &metrics_, GrpcOptions()));
@@ -162,6 +162,7 @@ class TeacherApp {
     grpc.limits.max_age_grace = limit(options_.grpc_max_connection_age_grace);
     grpc.limits.max_concurrent_streams = static_cast<int>(options_.grpc_max_concurrent_streams);
     if (options_.trainable) grpc.policy = &policy_;
+    grpc.on_failure = [this] { failed_listener_ = "gRPC"; };
     return grpc;
   }
 
@@ -255,12 +256,12 @@ class TeacherApp {
     }
   }
 
-  // Returns the exit code of a failure that only a new process can fix: of loading, of the HTTP
-  // listener or of the device. Logs the failure.
+  // Returns the exit code of a failure that only a new process can fix: of loading, of a listener
+  // or of the device. Logs the failure.
   std::optional<int> FatalFailure() {
     if (load_failure_code_ != 0) return load_failure_code_;
-    if (http_failed_) {
-      LogError("the HTTP listener can no longer accept connections");
+    if (const char* listener = failed_listener_) {
+      LogError("a listener can no longer accept connections", {{"listener", listener}});
       return kExitInternal;
     }
     const auto model = load_ended_ ? state_.model() : nullptr;
@@ -345,7 +346,7 @@ class TeacherApp {
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<GrpcServer> grpc_;
   std::unique_ptr<ListenerWatch> watch_;
-  std::atomic<bool> http_failed_{false};
+  std::atomic<const char*> failed_listener_{nullptr};  // "HTTP" or "gRPC" once it has failed
   std::atomic<bool> load_ended_{false};
   std::atomic<int> load_failure_code_{0};
   ServiceManager service_;

@@ -180,6 +180,7 @@ class GrpcServerImpl final : public GrpcServer {
             .tls = options.tls.enabled() ? &tls_ : nullptr,
             .budget = &state_->message_budget(),
             .proxies = &state_->trusted_proxies(),
+            .on_failure = options.on_failure,
             .on_refusal = [this](const std::string& address, const absl::Status& why) {
               metrics_->RecordRequest("grpc/guard", StatusCodeName(why), absl::ZeroDuration(),
                                       address);

@@ -7,6 +7,7 @@
 
 #include <absl/time/time.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -43,6 +44,8 @@ struct GrpcServerOptions {
   GrpcConnectionLimits limits;
   // If not null, taopd.v1.Policy is served. Must outlive the server.
   PolicyUpdates* policy = nullptr;
+  // Called on a thread of the server when it can no longer accept connections.
+  std::function<void()> on_failure = [] {};
 };
 
 class GrpcServer {

@@ -102,8 +102,8 @@ bool GrpcGuard::AcceptAll(absl::Time now) {
       case Listener::Result::kNoDescriptors:
         return false;
       case Listener::Result::kDead:
-        LogError("the gRPC listener has failed", {{"port", listener_.port()}});
         listener_.Close();
+        options_.on_failure();
         return true;
     }
   }

@@ -47,7 +47,10 @@ class GrpcGuard {
     ByteBudget* budget = nullptr;  // the budget of all messages
     // Each connection of these counts as a client of its own, because it carries the calls of many.
     const TrustedProxies* proxies = nullptr;
-    // Called on the guard's thread for each call and each connection that is refused.
+    // Called once, on the guard's thread, when the listener can no longer accept.
+    std::function<void()> on_failure;
+    // Called on the guard's thread for each call that is refused and for each connection that is
+    // ended because of its frames.
     std::function<void(const std::string& address, const absl::Status& why)> on_refusal;
   };
 

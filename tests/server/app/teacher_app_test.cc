@@ -4,7 +4,9 @@
 
 #include <absl/synchronization/notification.h>
 #include <httplib.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
@@ -26,13 +28,12 @@ class PortLine : public std::stringbuf {
     if (!listening_.HasBeenNotified()) listening_.Notify();
     return 0;
   }
-  int WaitForHttpPort() {
+  int WaitForPort(const std::string& name) {
     listening_.WaitForNotification();
-    const std::string line = str();
-    const size_t at = line.find("http=127.0.0.1:");
+    const std::string line = str(), before = name + "=127.0.0.1:";
+    const size_t at = line.find(before);
     EXPECT_NE(at, std::string::npos) << line;
-    EXPECT_NE(line.find(" grpc=127.0.0.1:"), std::string::npos) << line;
-    return std::stoi(line.substr(at + 15));
+    return std::stoi(line.substr(at + before.size()));
   }
 
  private:
@@ -50,6 +51,23 @@ struct SignalBlock {
   }
 };
 
+// Makes this process's listener on the port fail for good.
+void BreakListener(int port) {
+  for (int fd = 0; fd < 1024; ++fd) {
+    int listens = 0;
+    sockaddr_in address{};
+    socklen_t listens_size = sizeof(listens), size = sizeof(address);
+    if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &listens_size) != 0 || listens == 0 ||
+        ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0 ||
+        address.sin_family != AF_INET || ntohs(address.sin_port) != port) {
+      continue;
+    }
+    ASSERT_EQ(::shutdown(fd, SHUT_RDWR), 0);
+    return;
+  }
+  FAIL() << "nobody listens on " << port;
+}
+
 class TeacherAppTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -64,7 +82,8 @@ class TeacherAppTest : public ::testing::Test {
       std::ostream out(&line_);
       exit_code_ = RunTeacher(options_, load_, out);
     });
-    http_port_ = line_.WaitForHttpPort();
+    http_port_ = line_.WaitForPort("http");
+    grpc_port_ = line_.WaitForPort("grpc");
     client_ = std::make_unique<httplib::Client>("127.0.0.1", http_port_);
     client_->set_read_timeout(20);
   }
@@ -102,7 +121,7 @@ class TeacherAppTest : public ::testing::Test {
   PortLine line_;
   std::thread server_;
   int exit_code_ = -1;
-  int http_port_ = 0;
+  int http_port_ = 0, grpc_port_ = 0;
   std::unique_ptr<httplib::Client> client_;
   FakeModel fake_ = MakeFakeModel();
 };
@@ -186,7 +205,23 @@ TEST_F(TeacherAppTest, SighupOpensTheAccessLogAgain) {
   ::kill(::getpid(), SIGHUP);
   while (!std::filesystem::exists(options_.access_log)) client_->Get("/health");
   EXPECT_EQ(Terminate(), kExitOk);
-  EXPECT_THAT(ReadFile(options_.access_log + ".1"), ::testing::HasSubstr("GET /health"));
+  EXPECT_THAT(ReadFile(options_.access_log + ".1"), HasSubstr("GET /health"));
+}
+
+TEST_F(TeacherAppTest, AnHttpListenerThatFailsForGoodEndsTheProcess) {
+  options_.self_probe_interval = 0;
+  Serve();
+  BreakListener(http_port_);
+  server_.join();
+  EXPECT_EQ(exit_code_, kExitInternal);
+}
+
+TEST_F(TeacherAppTest, AGrpcListenerThatFailsForGoodEndsTheProcess) {
+  options_.self_probe_interval = 0;
+  Serve();
+  BreakListener(grpc_port_);
+  server_.join();
+  EXPECT_EQ(exit_code_, kExitInternal);
 }
 
 TEST_F(TeacherAppTest, AFailedDeviceEndsTheProcess) {
