@@ -174,6 +174,14 @@ void GrpcGuard::Update(uint64_t id) {
   if (connection.wants_run()) ready_.push_back(id);
 }
 
+void GrpcGuard::ForEach(const std::function<void(GuardedConnection& connection)>& act) {
+  for (auto next = connections_.begin(); next != connections_.end();) {
+    const auto current = next++;  // Update may erase it
+    act(*current->second.connection);
+    Update(current->first);
+  }
+}
+
 void GrpcGuard::Tick(absl::Time now) {
   next_tick_ = now + kTick;
   if (options_.tls != nullptr) {
@@ -181,12 +189,7 @@ void GrpcGuard::Tick(absl::Time now) {
       LogWarning("gRPC keeps its certificate", {{"reason", std::string(reload.message())}});
     }
   }
-  std::vector<uint64_t> ids;
-  for (const auto& [id, entry] : connections_) ids.push_back(id);
-  for (const uint64_t id : ids) {
-    connections_.at(id).connection->CheckDeadlines(now);
-    Update(id);
-  }
+  ForEach([now](GuardedConnection& connection) { connection.CheckDeadlines(now); });
   std::erase_if(clients_, [now](const auto& client) {
     return client.second.num_connections == 0 && client.second.resets.IsForgotten(now);
   });
@@ -195,12 +198,7 @@ void GrpcGuard::Tick(absl::Time now) {
 void GrpcGuard::DoStopAccepting() {
   listener_.Close();
   acceptor_.reset();
-  std::vector<uint64_t> ids;
-  for (const auto& [id, entry] : connections_) ids.push_back(id);
-  for (const uint64_t id : ids) {
-    connections_.at(id).connection->CloseUnlessConnected();
-    Update(id);
-  }
+  ForEach([](GuardedConnection& connection) { connection.CloseUnlessConnected(); });
   stopped_accepting_.Notify();
 }
 

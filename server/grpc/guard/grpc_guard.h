@@ -84,7 +84,11 @@ class GrpcGuard {
   // Returns the guard's end of a new pair of sockets; gRPC has the other one.
   int Connect(const std::string& address);
   void RunConnection(uint64_t id, absl::Time now);
+  // Watches the events of the connection's new state, or destroys a closed connection.
   void Update(uint64_t id);
+  // Acts on all connections and updates them. REQUIRES: `act` closes at most the connection that it
+  // is called with, and opens none.
+  void ForEach(const std::function<void(GuardedConnection& connection)>& act);
   void Tick(absl::Time now);
   void DoStopAccepting();
   bool is_flushed() const;
