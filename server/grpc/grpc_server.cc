@@ -46,8 +46,8 @@ void LogOfProtobuf(google::protobuf::LogLevel, const char* file, int line,
   LogDebug("protobuf", {{"at", absl::StrCat(file, ":", line)}, {"message", message}});
 }
 
-// Returns the handlers' name of the method in the metrics. Clients may send any path, but the
-// labels must be a fixed set.
+// Returns the name under which the method's handler records its calls. Clients may send any path,
+// but the labels must be a fixed set.
 std::string MethodLabel(const std::string& path) {
   std::string name = path.substr(std::min<size_t>(path.size(), 1));
   std::replace(name.begin(), name.end(), '/', '.');
@@ -146,13 +146,13 @@ class GrpcServerImpl final : public GrpcServer {
   GrpcServerImpl(ServingState* state, ServerMetrics* metrics, const GrpcServerOptions& options)
       : state_(state),
         metrics_(metrics),
-        service_(state, metrics, options.keys),
-        vllm_inference_(service_.services(), &runs_),
-        vllm_control_(service_.services(), &runs_),
-        vllm_engine_(service_.services(), &runs_),
-        policy_(service_.services(), options.policy),
-        reflection_(service_.services(), ServiceNames(options.policy != nullptr)),
-        reflection_v1alpha_(service_.services(), ServiceNames(options.policy != nullptr)),
+        teacher_(state, metrics, options.keys),
+        vllm_inference_(teacher_.services(), &runs_),
+        vllm_control_(teacher_.services(), &runs_),
+        vllm_engine_(teacher_.services(), &runs_),
+        policy_(teacher_.services(), options.policy),
+        reflection_(teacher_.services(), ServiceNames(options.policy != nullptr)),
+        reflection_v1alpha_(teacher_.services(), ServiceNames(options.policy != nullptr)),
         tls_(options.tls, TlsFiles::Protocol::kHttp2) {}
   ~GrpcServerImpl() override {
     if (server_ != nullptr) Shutdown(absl::Now());
@@ -162,9 +162,8 @@ class GrpcServerImpl final : public GrpcServer {
     [[maybe_unused]] static const auto before = google::protobuf::SetLogHandler(LogOfProtobuf);
     TAOPD_RETURN_IF_ERROR(tls_.Reload());
     grpc::ServerBuilder builder;
-    absl::StatusOr<Listener> listener = Listener::Open(host, port);
-    if (!listener.ok()) return Annotate(listener.status(), "gRPC");
-    port_ = listener->port();
+    TAOPD_ASSIGN_OR_RETURN(Listener listener, Annotate(Listener::Open(host, port), "gRPC"));
+    port_ = listener.port();
     auto connections = builder.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
         Credentials(options.keys, metrics_));
@@ -174,7 +173,7 @@ class GrpcServerImpl final : public GrpcServer {
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return Unavailable("gRPC cannot start on ", host, " and port ", port);
     guard_ = std::make_unique<GrpcGuard>(
-        *std::move(listener), std::move(connections),
+        std::move(listener), std::move(connections),
         GrpcGuard::Options{
             .limits = {options.limits.max_concurrent_streams, kMaxMessageBytes},
             .tls = options.tls.enabled() ? &tls_ : nullptr,
@@ -202,15 +201,15 @@ class GrpcServerImpl final : public GrpcServer {
 
   void Shutdown(absl::Time deadline) override {
     SetHealth(false, false);
-    service_.DrainStreams();
-    service_.tracker().WaitUntilIdle(deadline);
+    teacher_.DrainStreams();
+    teacher_.tracker().WaitUntilIdle(deadline);
     guard_->StopAccepting();
     // Only calls past the deadline are left, and health watches, which never end by themselves.
     server_->Shutdown(std::chrono::system_clock::now());
     server_->Wait();
     // Calls that came after the tracker was idle have also ended, because gRPC waits for them.
     // Their locks are taken again before the services are destroyed.
-    service_.tracker().WaitUntilIdle(absl::InfiniteFuture());
+    teacher_.tracker().WaitUntilIdle(absl::InfiniteFuture());
     guard_.reset();
     absl::MutexLock lock(&mutex_);
     server_.reset();
@@ -218,7 +217,7 @@ class GrpcServerImpl final : public GrpcServer {
 
  private:
   void RegisterServices(const GrpcServerOptions& options, grpc::ServerBuilder* builder) {
-    builder->RegisterService(&service_);
+    builder->RegisterService(&teacher_);
     builder->RegisterService(&vllm_inference_);
     builder->RegisterService(&vllm_control_);
     builder->RegisterService(&vllm_engine_);
@@ -231,7 +230,7 @@ class GrpcServerImpl final : public GrpcServer {
 
   ServingState* const state_;
   ServerMetrics* const metrics_;
-  TeacherService service_;
+  TeacherService teacher_;
   RunRegistry runs_;
   VllmInferenceService vllm_inference_;
   VllmControlService vllm_control_;
