@@ -99,7 +99,7 @@ class MessageStream final : public StreamedCall {
     }
     on_cancel_();
   }
-  // The message to write now, if one waits and none is being written.
+  // Returns the message to write now, or null if none waits or one is being written.
   const Message* NextLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (writing_ || messages_.empty()) return nullptr;
     writing_ = true;

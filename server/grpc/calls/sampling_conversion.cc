@@ -42,7 +42,7 @@ absl::Status ApplySamplingOptions(const v1::SamplingOptions& options, SamplingPa
       return InvalidArgument("logit_bias has the id ", id, ": must be at most ", INT32_MAX);
     biases.emplace_back(static_cast<int32_t>(id), bias);
   }
-  sampling->logit_bias = LogitBias(std::move(biases));
+  if (!biases.empty()) sampling->logit_bias = LogitBias(std::move(biases));
   if (options.allowed_token_ids_size() > 0) {
     TAOPD_ASSIGN_OR_RETURN(sampling->allowed_token_ids,
                            TokenIds("allowed_token_ids", options.allowed_token_ids()));
