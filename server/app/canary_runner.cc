@@ -24,36 +24,43 @@ void CanaryRunner::Follow(const std::shared_ptr<const ServedModel>& model) {
   if (Begin(model) && interval_ > absl::ZeroDuration()) next_at_ = state_->clock()->Now();
 }
 
-void CanaryRunner::RunAtStart(std::shared_ptr<const ServedModel> model) {
-  if (!Begin(std::move(model))) return;
-  for (int run = 0; run < 2; ++run) AskAndJudge();
-  if (doubted_) AskAndJudge();
+absl::Status CanaryRunner::RunAtStart(std::shared_ptr<const ServedModel> model,
+                                      absl::Duration stall_timeout) {
+  if (!Begin(std::move(model))) return absl::OkStatus();
+  for (int run = 0; run < 2; ++run) TAOPD_RETURN_IF_ERROR(AskAndJudge(stall_timeout));
+  if (doubted_) TAOPD_RETURN_IF_ERROR(AskAndJudge(stall_timeout));
   if (interval_ > absl::ZeroDuration()) next_at_ = state_->clock()->Now() + interval_;
+  return absl::OkStatus();
 }
 
-void CanaryRunner::AskAndJudge() {
+absl::Status CanaryRunner::AskAndJudge(absl::Duration stall_timeout) {
   Ask();
+  absl::Time heartbeat = model_->engine->stats().last_step;
   std::optional<absl::StatusOr<InferenceResult>> answer;
-  {
-    absl::MutexLock lock(&asked_->mutex);
-    const auto has_come = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(asked_->mutex) {
-      return asked_->answer.has_value();
-    };
-    asked_->mutex.Await(absl::Condition(&has_come));
-    answer = std::move(asked_->answer);
+  while (!(answer = TakeAnswer(stall_timeout))) {
+    const absl::Time before = std::exchange(heartbeat, model_->engine->stats().last_step);
+    if (heartbeat != before) continue;
+    return Internal("the engine has made no step for the stall_timeout of ",
+                    absl::ToDoubleSeconds(stall_timeout), " s while the canary was scored");
   }
   asked_.reset();
   Judge(*answer);
+  return absl::OkStatus();
+}
+
+std::optional<absl::StatusOr<InferenceResult>> CanaryRunner::TakeAnswer(absl::Duration timeout) {
+  absl::MutexLock lock(&asked_->mutex);
+  const auto has_come = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(asked_->mutex) {
+    return asked_->answer.has_value();
+  };
+  asked_->mutex.AwaitWithTimeout(absl::Condition(&has_come), timeout);
+  return std::exchange(asked_->answer, std::nullopt);
 }
 
 void CanaryRunner::Tick() {
   if (!canary_) return;
   if (asked_ != nullptr) {
-    std::optional<absl::StatusOr<InferenceResult>> answer;
-    {
-      absl::MutexLock lock(&asked_->mutex);
-      answer = std::exchange(asked_->answer, std::nullopt);
-    }
+    const auto answer = TakeAnswer(absl::ZeroDuration());
     if (!answer) return;
     asked_.reset();
     Judge(*answer);
@@ -67,11 +74,11 @@ void CanaryRunner::Tick() {
 }
 
 void CanaryRunner::Ask() {
-  asked_ = std::make_shared<Inbox>();
+  asked_ = std::make_shared<CanaryAnswer>();
   model_->engine->Submit(canary_->NextRequest(),
-                         [inbox = asked_](absl::StatusOr<InferenceResult> answer) {
-                           absl::MutexLock lock(&inbox->mutex);
-                           inbox->answer = std::move(answer);
+                         [asked = asked_](absl::StatusOr<InferenceResult> answer) {
+                           absl::MutexLock lock(&asked->mutex);
+                           asked->answer = std::move(answer);
                          });
 }
 

@@ -21,9 +21,11 @@ class CanaryRunner {
 
   // Scores the canary twice, which also warms up the engine, and again if an answer is wrong. Waits
   // for the answers and gives the verdict to the ServingState. Call it before the model is ready.
-  void RunAtStart(std::shared_ptr<const ServedModel> model);
-  // Probes this model from now on. If it is another one, its answers are others than before.
-  // Never blocks.
+  // Returns INTERNAL if the engine has no heartbeat for `stall_timeout` meanwhile. Noticing it may
+  // take twice that time.
+  absl::Status RunAtStart(std::shared_ptr<const ServedModel> model, absl::Duration stall_timeout);
+  // Probes this model from now on. The answers of another model are not compared with those of the
+  // model before. Never blocks.
   void Follow(const std::shared_ptr<const ServedModel>& model);
   // Handles an answer that has arrived, and asks again if it is time. Never blocks. Call it about
   // every second.
@@ -32,7 +34,7 @@ class CanaryRunner {
  private:
   // The place in which the engine's thread leaves an answer, possibly after the runner has been
   // destroyed.
-  struct Inbox {
+  struct CanaryAnswer {
     absl::Mutex mutex;
     std::optional<absl::StatusOr<InferenceResult>> answer ABSL_GUARDED_BY(mutex);
   };
@@ -40,16 +42,18 @@ class CanaryRunner {
   // Forgets the previous model's answers. Returns whether there is anything to probe.
   bool Begin(std::shared_ptr<const ServedModel> model);
   void Ask();
-  // Waits for the answer.
-  void AskAndJudge();
+  // Waits for the answer. The errors are those of RunAtStart.
+  absl::Status AskAndJudge(absl::Duration stall_timeout);
+  // Returns the answer, or nullopt if it does not arrive within `timeout`. REQUIRES: asked_.
+  std::optional<absl::StatusOr<InferenceResult>> TakeAnswer(absl::Duration timeout);
   void Judge(const absl::StatusOr<InferenceResult>& answer);
 
   ServingState* const state_;
   const absl::Duration interval_;
   std::shared_ptr<const ServedModel> model_;
   std::optional<Canary> canary_;
-  std::shared_ptr<Inbox> asked_;  // null unless an answer is awaited
-  bool doubted_ = false;          // the last answer was wrong and is not confirmed yet
+  std::shared_ptr<CanaryAnswer> asked_;  // null unless an answer is awaited
+  bool doubted_ = false;                 // the last answer was wrong and is not confirmed yet
   absl::Time next_at_ = absl::InfiniteFuture();
 };
 

@@ -40,6 +40,8 @@ constexpr absl::Duration kFailedDrain = absl::Seconds(5);
 // The time that the process has to end after the deadline of a drain. By then only two things are
 // left: the current engine step, and error replies to the requests that it aborts.
 constexpr absl::Duration kEndGrace = absl::Seconds(10);
+// The work for which an end waits if a device hangs (EndWatch).
+constexpr char kUnendedStep[] = "a step of the engine that has not returned";
 constexpr char kHttpHello[] = "GET /ping HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 
 // gRPC 1.51 stops accepting for good when the process runs out of file descriptors (CVE-2023-4785).
@@ -212,7 +214,7 @@ class TeacherApp {
       LogWarning("no tokenizer.json: token ids only", {{"model", options_.model}});
     }
     if (model->weights != nullptr) policy_.Begin(model.get());
-    canary_.RunAtStart(model);
+    TAOPD_RETURN_IF_ERROR(canary_.RunAtStart(model, absl::Seconds(options_.stall_timeout)));
     state_.SetReady(std::move(model));
     TellGrpc();
     if (!state_.canary().ok()) return absl::OkStatus();
@@ -309,26 +311,30 @@ class TeacherApp {
     if (const auto model = state_.model()) {
       model->engine->Drain(deadline);
       const EngineStats stats = model->engine->stats();
-      end_watch_->set_waits_for(stats.num_running + stats.num_waiting > 0
-                                    ? "a step of the engine that has not returned"
-                                    : "calls that are not answered");
+      end_watch_->set_waits_for(
+          stats.num_running + stats.num_waiting > 0 ? kUnendedStep : "calls that are not answered");
     }
     grpc_->Shutdown(deadline);
     http_->Shutdown(deadline);
-    // If the model is being served, the thread only has to write the ready file.
-    if (load_ended_ || state_.model() != nullptr) {
-      loader_.join();
-    } else {
-      loader_.detach();  // it cannot be interrupted and ends with the process (LeaveProcess)
-      loader_left_behind_ = true;
-    }
-    if (trace_) {
-      if (const absl::Status written = trace_->WriteTo(options_.trace); !written.ok())
-        LogError("the trace was not written", {{"error", std::string(written.message())}});
-      if (trace_->num_lost() > 0)
-        LogWarning("the trace was full", {{"events_left_out", trace_->num_lost()}});
-    }
+    EndLoading();
+    // The engine of a model that could not be served ends only after its step.
+    if (load_failure_code_ != 0) end_watch_->set_waits_for(kUnendedStep);
+    if (trace_) WriteTrace();
     LogInfo("stopped");
+  }
+
+  void EndLoading() {
+    // The thread of a model that is served has only the ready file left to write.
+    if (load_ended_ || state_.model() != nullptr) return loader_.join();
+    loader_.detach();  // it cannot be interrupted and ends with the process (LeaveProcess)
+    loader_left_behind_ = true;
+  }
+
+  void WriteTrace() {
+    if (const absl::Status written = trace_->WriteTo(options_.trace); !written.ok())
+      LogError("the trace was not written", {{"error", std::string(written.message())}});
+    if (trace_->num_lost() > 0)
+      LogWarning("the trace was full", {{"events_left_out", trace_->num_lost()}});
   }
 
   const TeacherOptions options_;

@@ -28,6 +28,13 @@ class ProbedEngine final : public StubEngine {
     return num_asked_;
   }
   EngineLimits limits() const override { return FakeEngine().limits(); }
+  // Has a heartbeat before each of the first calls.
+  EngineStats stats() const override {
+    if (beats_left_ > 0) --beats_left_;
+    EngineStats stats;
+    stats.last_step = absl::UnixEpoch() - absl::Seconds(beats_left_);
+    return stats;
+  }
 
   void AnswerAtOnce(std::deque<float> changes) { at_once_ = std::move(changes); }
   // REQUIRES: a request waits.
@@ -38,25 +45,31 @@ class ProbedEngine final : public StubEngine {
     result.score->sampled_log_probs[0] -= change;
     done(std::move(result));
   }
+  int beats_left() const { return beats_left_; }
   int num_asked() const { return static_cast<int>(num_asked_); }
 
  private:
   std::deque<std::pair<InferenceRequest, InferenceDone>> waiting_;
   std::deque<float> at_once_;
   RequestHandle num_asked_ = 0;
+  mutable int beats_left_ = 5;
 };
 
 class CanaryRunnerTest : public ::testing::Test {
  protected:
-  void StartWith(std::deque<float> changes) {
+  absl::Status TryStartWith(std::deque<float> changes, absl::Duration stall_timeout) {
     auto model = std::make_shared<ServedModel>();
     auto engine = std::make_unique<ProbedEngine>();
     engine_ = engine.get();
     engine_->AnswerAtOnce(std::move(changes));
     model->limits = engine->limits();
     model->engine = std::move(engine);
-    runner_.RunAtStart(model);
+    TAOPD_RETURN_IF_ERROR(runner_.RunAtStart(model, stall_timeout));
     state_.SetReady(model);
+    return absl::OkStatus();
+  }
+  void StartWith(std::deque<float> changes) {
+    EXPECT_OK(TryStartWith(std::move(changes), absl::InfiniteDuration()));
   }
 
   ManualClock clock_;
@@ -69,6 +82,12 @@ TEST_F(CanaryRunnerTest, AnEngineThatAnswersTwiceDifferentlyIsNotServed) {
   StartWith({0.0f, 0.5f, 0.5f});
   EXPECT_EQ(engine_->num_asked(), 3);
   EXPECT_ERROR(state_.canary(), kInternal, "at position 1 was");
+}
+
+TEST_F(CanaryRunnerTest, AnEngineThatDoesNotAnswerIsAwaitedWhileItsHeartBeats) {
+  EXPECT_ERROR(TryStartWith({0.0f}, absl::Milliseconds(1)), kInternal, "stall_timeout of 0.001 s");
+  EXPECT_EQ(engine_->num_asked(), 2);
+  EXPECT_EQ(engine_->beats_left(), 0);
 }
 
 TEST_F(CanaryRunnerTest, ProbesAreAnIntervalApartAndOneAtATime) {
