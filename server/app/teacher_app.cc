@@ -217,7 +217,13 @@ class TeacherApp {
     TAOPD_RETURN_IF_ERROR(canary_.RunAtStart(model, absl::Seconds(options_.stall_timeout)));
     state_.SetReady(std::move(model));
     TellGrpc();
-    if (!state_.canary().ok()) return absl::OkStatus();
+    return state_.canary().ok() ? AnnounceReady() : absl::OkStatus();
+  }
+
+  // Tells the service manager and the readers of the ready file that the model is served. The
+  // loading thread calls it before load_ended_, or the main thread once the canary is right.
+  absl::Status AnnounceReady() {
+    is_announced_ = true;
     service_.Ready();
     if (options_.ready_file.empty()) return absl::OkStatus();
     const nlohmann::ordered_json ready = {
@@ -275,13 +281,22 @@ class TeacherApp {
   }
 
   // Runs the canary, trims the heap, copies the state of /health and /ready to gRPC's health
-  // service, and logs changes of readiness.
+  // service, and reports readiness.
   void Tick() {
     canary_.Follow(state_.model());
     canary_.Tick();
     state_.heap_trim().Tick(absl::Now());
     TellGrpc();
+    ReportReadiness();
+  }
+
+  // Announces the first readiness, if the canary was wrong at the start, and logs each change.
+  void ReportReadiness() {
     const std::string reason(state_.Ready().message());
+    if (reason.empty() && !is_announced_) {
+      if (const absl::Status announced = AnnounceReady(); !announced.ok())
+        LogError("not announced", {{"error", std::string(announced.message())}});
+    }
     if (reason == not_ready_reason_) return;
     if (reason.empty()) {
       LogInfo("ready again");
@@ -358,6 +373,7 @@ class TeacherApp {
   ServiceManager service_;
   std::thread loader_;
   bool loader_left_behind_ = false;
+  bool is_announced_ = false;     // AnnounceReady has run
   std::string not_ready_reason_;  // empty if the server is ready
 };
 
