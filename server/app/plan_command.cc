@@ -41,7 +41,7 @@ int PrintPlan(const TeacherOptions& options, const BudgetFinder& find, std::ostr
               std::ostream& err) {
   const absl::Status status = TryPlan(options, find, out);
   if (!status.ok()) err << status.message() << "\n";
-  return ExitCodeOf(status);
+  return ExitCodeOfLoad(status);
 }
 
 }  // namespace taopd

@@ -87,7 +87,7 @@ class TeacherApp {
     // From here on a second signal has its default effect and ends the process.
     sigdelset(&signals, SIGHUP);
     ::pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
-    if (exit_code == kExitOk) StopServing();
+    if (exit_code == kExitOk) AnnounceEnd();
     Drain(exit_code == kExitOk ? absl::Seconds(options_.shutdown_timeout)
                                : std::min(absl::Seconds(options_.shutdown_timeout), kFailedDrain));
     return exit_code;
@@ -190,7 +190,7 @@ class TeacherApp {
       LogError("cannot serve the model",
                {{"model", options_.model}, {"error", std::string(status.message())}});
       state_.SetFailed(status);
-      load_failure_code_ = ExitCodeOf(status);
+      load_failure_code_ = ExitCodeOfLoad(status);
     }
     load_ended_ = true;
   }
@@ -309,7 +309,7 @@ class TeacherApp {
   void TellGrpc() { grpc_->SetHealth(state_.Health().ok(), state_.Ready().ok()); }
 
   // Reports the server as not ready, but keeps serving until load balancers have noticed.
-  void StopServing() {
+  void AnnounceEnd() {
     service_.Stopping();
     state_.SetLeaving();
     TellGrpc();
@@ -392,7 +392,7 @@ int RunTeacher(const TeacherOptions& options, const ModelLoader& load, std::ostr
   return exit_code;
 }
 
-int ExitCodeOf(const absl::Status& status) {
+int ExitCodeOfLoad(const absl::Status& status) {
   if (IsDeviceFailure(status)) return kExitDevice;
   switch (status.code()) {
     case absl::StatusCode::kOk:

@@ -29,6 +29,6 @@ using ModelLoader = std::function<absl::StatusOr<std::shared_ptr<ServedModel>>()
 int RunTeacher(const TeacherOptions& options, const ModelLoader& load, std::ostream& out);
 
 // Returns the exit code of a program that cannot serve or plan a model because of this error.
-int ExitCodeOf(const absl::Status& status);
+int ExitCodeOfLoad(const absl::Status& status);
 
 }  // namespace taopd
