@@ -15,7 +15,7 @@
 #include "common/base/thread_waits.h"
 #include "common/config/yaml.h"
 #include "common/engine/engine_factory.h"
-#include "common/engine/parallel/worker.h"
+#include "common/engine/parallel/worker_processes.h"
 #include "common/io/file.h"
 #include "common/model/config/lora_config.h"
 #include "common/text/tokenizer/tokenizer_config.h"
@@ -31,20 +31,16 @@ namespace {
 
 constexpr int64_t kMaxConfigBytes = int64_t{16} << 20;
 
-// A template that cannot be parsed only causes a warning, because only chat requests need it.
-absl::Status LoadChat(const std::string& model_dir, ServedModel* model) {
-  const std::string config = model_dir + "/tokenizer_config.json";
-  if (FileExists(config)) {
-    TAOPD_ASSIGN_OR_RETURN(model->tokenizer_config_json, ReadFileToString(config, kMaxConfigBytes));
-  }
+// Returns null if there is no template. One that cannot be parsed only causes a warning, because
+// only chat requests need it.
+std::unique_ptr<const ChatTemplate> LoadChatTemplate(const std::string& model_dir) {
   absl::StatusOr<ChatTemplate> chat = ChatTemplate::Load(model_dir);
-  if (chat.ok()) {
-    model->chat_template = std::make_unique<const ChatTemplate>(*std::move(chat));
-  } else if (!absl::IsNotFound(chat.status())) {
+  if (chat.ok()) return std::make_unique<const ChatTemplate>(*std::move(chat));
+  if (!absl::IsNotFound(chat.status())) {
     LogWarning("chats are not served: the chat template cannot be used",
                {{"reason", chat.status().message()}});
   }
-  return absl::OkStatus();
+  return nullptr;
 }
 
 // Returns the ids in eos_ids that are not the tokenizer's eos_token, or none if there is no such
@@ -58,6 +54,21 @@ std::vector<int32_t> FurtherEosIds(const std::string& model_dir, const Tokenizer
   std::vector<int32_t> further = eos_ids;
   std::erase(further, *special->eos);
   return further;
+}
+
+// Loads what requests with texts need besides the tokenizer, which the model already has if there
+// is one.
+absl::Status LoadTextParts(const std::string& model_dir, ServedModel* model) {
+  const std::string config = model_dir + "/tokenizer_config.json";
+  if (FileExists(config)) {
+    TAOPD_ASSIGN_OR_RETURN(model->tokenizer_config_json, ReadFileToString(config, kMaxConfigBytes));
+  }
+  model->chat_template = LoadChatTemplate(model_dir);
+  if (model->tokenizer == nullptr) return absl::OkStatus();
+  model->grammar_compiler = std::make_unique<GrammarCompiler>(
+      TokenBytesOf(*model->tokenizer, model->limits.vocab_size), model->eos_token_ids);
+  model->further_eos_ids = FurtherEosIds(model_dir, *model->tokenizer, model->eos_token_ids);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::shared_ptr<ServedModel>> LoadModel(TeacherOptions& options) {
@@ -80,21 +91,16 @@ absl::StatusOr<std::shared_ptr<ServedModel>> LoadModel(TeacherOptions& options) 
                                     static_cast<int>(options.num_threads),
                                     options.ToEngineOptions(), options.lora, options.trainable));
   if (tokenizer.ok()) model->tokenizer = *std::move(tokenizer);
-  TAOPD_RETURN_IF_ERROR(LoadChat(options.model, model.get()));
+  model->limits = loaded.engine->limits();
+  model->eos_token_ids = loaded.eos_token_ids;
+  TAOPD_RETURN_IF_ERROR(LoadTextParts(options.model, model.get()));
   TAOPD_ASSIGN_OR_RETURN(model->model_config_json,
                          ReadFileToString(options.model + "/config.json", kMaxConfigBytes));
-  model->limits = loaded.engine->limits();
-  if (model->tokenizer != nullptr) {
-    model->grammar_compiler = std::make_unique<GrammarCompiler>(
-        TokenBytesOf(*model->tokenizer, model->limits.vocab_size), loaded.eos_token_ids);
-    model->further_eos_ids = FurtherEosIds(options.model, *model->tokenizer, loaded.eos_token_ids);
-  }
   model->engine = std::move(loaded.engine);
   model->weights = std::move(loaded.weights);
   model->name = options.ModelName();
   model->root = options.model;
   model->revision = loaded.revision;
-  model->eos_token_ids = loaded.eos_token_ids;
   model->dtype = loaded.dtype;
   model->device = loaded.device;
   model->tensor_parallel_size = options.tensor_parallel_size;
