@@ -30,7 +30,7 @@ const char* RefusalReason(absl::StatusCode code) {
     case absl::StatusCode::kResourceExhausted:
       return "queue_full";
     case absl::StatusCode::kUnavailable:
-      return "draining";
+      return "unavailable";
     case absl::StatusCode::kDeadlineExceeded:
       return "deadline";
     default:
@@ -85,7 +85,7 @@ RequestMetrics::RequestMetrics(const std::string& model_name, prometheus::Regist
   // These series exist from the start, so that rates can be computed.
   for (const char* reason : {"stop", "length", "abort", "error"})
     successes_.Add({{"model_name", model_name}, {"finished_reason", reason}});
-  for (const char* reason : {"invalid", "only_scores", "queue_full", "draining", "deadline"})
+  for (const char* reason : {"invalid", "only_scores", "queue_full", "unavailable", "deadline"})
     refusals_.Add({{"model_name", model_name}, {"reason", reason}});
 }
 

@@ -135,7 +135,7 @@ TEST_F(MeteredEngineTest, RefusalsAndFailuresHaveReasons) {
        "taopd_teacher_refused_requests_total{model_name=\"m\","
        "reason=\"queue_full\"} 1\n"},
       {InvalidArgument("x"), "reason=\"invalid\"} 1\n"},
-      {Unavailable("x"), "reason=\"draining\"} 1\n"},
+      {Unavailable("x"), "reason=\"unavailable\"} 1\n"},
       {absl::DeadlineExceededError("x"), "reason=\"deadline\"} 1\n"},
       {FailedPrecondition("x"), "reason=\"only_scores\"} 1\n"},
       {absl::CancelledError("x"), "finished_reason=\"abort\",model_name=\"m\"} 1\n"},
