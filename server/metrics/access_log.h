@@ -4,8 +4,8 @@
 //   {"time":"2026-01-02T03:04:05.678Z","client":"10.0.0.7","request_id":"r-1",
 //    "method":"grpc/Score","code":"OK","seconds":0.0123}
 //
-// Thread-safe. Logging never blocks a caller: a thread of the log writes the lines. Lines that find
-// its queue full are counted and lost.
+// Thread-safe. Logging never blocks a caller: a thread of the log writes the lines. If its queue is
+// full, the line that has waited longest is lost and counted.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -50,7 +50,7 @@ class AccessLog {
   // Opens the file again, after log rotation has renamed it. If that fails, lines still go to the
   // old file.
   absl::Status Reopen();
-  // Returns the number of lines that found the queue full.
+  // Returns the number of lines that were lost.
   uint64_t num_lost() const;
 
  private:

@@ -40,8 +40,9 @@ const char* RefusalReason(absl::StatusCode code) {
 
 }  // namespace
 
-prometheus::Histogram& RequestMetrics::Make(prometheus::Registry* registry, const char* name,
-                                            const char* help, const Buckets& buckets) {
+prometheus::Histogram& RequestMetrics::MakeHistogram(prometheus::Registry* registry,
+                                                     const char* name, const char* help,
+                                                     const Buckets& buckets) {
   return prometheus::BuildHistogram().Name(name).Help(help).Register(*registry).Add(labels_,
                                                                                     buckets);
 }
@@ -56,32 +57,37 @@ RequestMetrics::RequestMetrics(const std::string& model_name, prometheus::Regist
                     .Name("taopd_teacher_refused_requests_total")
                     .Help("Sequences that the engine refused or gave up, by reason.")
                     .Register(*registry)),
-      first_token_s_(Make(registry, "vllm:time_to_first_token_seconds",
-                          "From the request's arrival to its first token.", kFirstTokenSeconds)),
-      inter_token_s_(Make(registry, "vllm:inter_token_latency_seconds",
-                          "Between two tokens of a request.", kTokenSeconds)),
-      time_per_token_s_(Make(registry, "vllm:request_time_per_output_token_seconds",
-                             "A request's mean time per token after the first.", kTokenSeconds)),
-      total_s_(Make(registry, "vllm:e2e_request_latency_seconds",
-                    "From the request's arrival to its last token.", kRequestSeconds)),
-      queue_s_(Make(registry, "vllm:request_queue_time_seconds", "Time spent waiting.",
-                    kRequestSeconds)),
-      running_s_(Make(registry, "vllm:request_inference_time_seconds",
-                      "From the request's first step to its last token.", kRequestSeconds)),
-      prefill_s_(Make(registry, "vllm:request_prefill_time_seconds",
-                      "From the request's first step to its first token.", kRequestSeconds)),
-      decode_s_(Make(registry, "vllm:request_decode_time_seconds",
-                     "From the request's first token to its last.", kRequestSeconds)),
-      prompt_tokens_(
-          Make(registry, "vllm:request_prompt_tokens", "Prompt tokens of a request.", kTokens)),
-      generated_tokens_(Make(registry, "vllm:request_generation_tokens",
-                             "Generated tokens of a request.", kTokens)),
-      max_tokens_(Make(registry, "vllm:request_params_max_tokens",
-                       "Tokens that a request allows to generate.", kTokens)),
-      num_choices_(Make(registry, "vllm:request_params_n",
-                        "Sequences that a request asks for from one prompt.", kChoices)),
-      score_s_(Make(registry, "taopd_teacher_score_seconds",
-                    "From a sequence's arrival in the engine to its scores.", kFirstTokenSeconds)) {
+      first_token_s_(MakeHistogram(registry, "vllm:time_to_first_token_seconds",
+                                   "From the request's arrival to its first token.",
+                                   kFirstTokenSeconds)),
+      inter_token_s_(MakeHistogram(registry, "vllm:inter_token_latency_seconds",
+                                   "Between two tokens of a request.", kTokenSeconds)),
+      time_per_token_s_(MakeHistogram(registry, "vllm:request_time_per_output_token_seconds",
+                                      "A request's mean time per token after the first.",
+                                      kTokenSeconds)),
+      total_s_(MakeHistogram(registry, "vllm:e2e_request_latency_seconds",
+                             "From the request's arrival to its last token.", kRequestSeconds)),
+      queue_s_(MakeHistogram(registry, "vllm:request_queue_time_seconds", "Time spent waiting.",
+                             kRequestSeconds)),
+      running_s_(MakeHistogram(registry, "vllm:request_inference_time_seconds",
+                               "From the request's first step to its last token.",
+                               kRequestSeconds)),
+      prefill_s_(MakeHistogram(registry, "vllm:request_prefill_time_seconds",
+                               "From the request's first step to its first token.",
+                               kRequestSeconds)),
+      decode_s_(MakeHistogram(registry, "vllm:request_decode_time_seconds",
+                              "From the request's first token to its last.", kRequestSeconds)),
+      prompt_tokens_(MakeHistogram(registry, "vllm:request_prompt_tokens",
+                                   "Prompt tokens of a request.", kTokens)),
+      generated_tokens_(MakeHistogram(registry, "vllm:request_generation_tokens",
+                                      "Generated tokens of a request.", kTokens)),
+      max_tokens_(MakeHistogram(registry, "vllm:request_params_max_tokens",
+                                "Tokens that a request allows to generate.", kTokens)),
+      num_choices_(MakeHistogram(registry, "vllm:request_params_n",
+                                 "Sequences that a request asks for from one prompt.", kChoices)),
+      score_s_(MakeHistogram(registry, "taopd_teacher_score_seconds",
+                             "From a sequence's arrival in the engine to its scores.",
+                             kFirstTokenSeconds)) {
   // These series exist from the start, so that rates can be computed.
   for (const char* reason : {"stop", "length", "abort", "error"})
     successes_.Add({{"model_name", model_name}, {"finished_reason", reason}});

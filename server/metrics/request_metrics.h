@@ -45,8 +45,8 @@ class RequestMetrics {
   using Histogram = prometheus::Histogram;
   using Labels = prometheus::Labels;
 
-  Histogram& Make(prometheus::Registry* registry, const char* name, const char* help,
-                  const Histogram::BucketBoundaries& buckets);
+  Histogram& MakeHistogram(prometheus::Registry* registry, const char* name, const char* help,
+                           const Histogram::BucketBoundaries& buckets);
 
   const Labels labels_;
   prometheus::Family<prometheus::Counter>& successes_;

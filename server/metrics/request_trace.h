@@ -1,5 +1,5 @@
 // A timeline of requests in Chrome's trace event format, which chrome://tracing and Perfetto show.
-// Each sequence has its wait, its prompt, and its tokens.
+// A sequence shows when it waited, and when it was scored or its prompt and tokens were computed.
 //
 // Thread-safe. The events are kept in memory, at most kMaxEvents of them, and written at the end.
 #pragma once

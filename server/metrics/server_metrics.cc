@@ -46,7 +46,7 @@ class Families {
   void Counter(const char* name, const char* help, auto value, Labels labels = {}) {
     Add(MetricType::Counter, name, help, value, std::move(labels));
   }
-  // Adds refusals by reason: no room for anybody, or only none for this client.
+  // Adds refusals by reason: there was no room at all, or this client had its share.
   void Refused(const char* name, const char* help, uint64_t full, uint64_t client_share) {
     Counter(name, help, full, {{"reason", "full"}});
     Counter(name, help, client_share, {{"reason", "client_share"}});
@@ -205,7 +205,8 @@ std::string ServerMetrics::Text(ServingState& state) {
                    memory.num_refused(ByteBudget::Refusal::kClientShare));
   if (access_log_ != nullptr) {
     families.Counter("taopd_teacher_access_log_lost_lines_total",
-                     "Lines of the access log that found its queue full.", access_log_->num_lost());
+                     "Lines of the access log that were lost because its queue was full.",
+                     access_log_->num_lost());
   }
   if (const auto model = state.model()) AddEngineFamilies(state, *model, &families);
   return prometheus::TextSerializer().Serialize(families.all());
