@@ -231,8 +231,9 @@ class SglangWriter {
   void AppendCandidates(const ScoreRows& rows, const GeneratedTokens& generated, std::string* out) {
     const PromptScoring& scoring = request_.scoring;
     if (scoring.num_candidates == 0) return;
-    AppendRows("input_token_ids_logprobs", 1, rows.num_rows, scoring.num_candidates,
-               scoring.candidate_ids.data(), true, rows.candidate_log_probs.data(), out);
+    const std::vector<float> log_probs = CandidateLogProbs(scoring, rows);
+    AppendRows("input_token_ids_logprobs", /*num_null=*/1, rows.num_rows, scoring.num_candidates,
+               scoring.candidate_ids.data(), /*same_ids=*/true, log_probs.data(), out);
     if (generated.ids.empty()) *out += ",\"output_token_ids_logprobs\":[]";
   }
 

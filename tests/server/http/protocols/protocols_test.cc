@@ -170,7 +170,7 @@ TEST_F(ProtocolsTest, SglangScoresWithoutGenerating) {
                      {"return_logprob", true},
                      {"logprob_start_len", 1},
                      {"top_logprobs_num", 2},
-                     {"token_ids_logprob", {5}},
+                     {"token_ids_logprob", {5, -1}},
                      {"sampling_params", {{"max_new_tokens", 0}, {"temperature", 0.5}}}};
   const json answer = Ask(RunSglang, body);
   EXPECT_EQ(answer["output_ids"], json::array());
@@ -186,6 +186,7 @@ TEST_F(ProtocolsTest, SglangScoresWithoutGenerating) {
   EXPECT_EQ(meta["input_top_logprobs"].size(), 3u);
   EXPECT_EQ(meta["input_top_logprobs"][1][1][1], Top(ids_, 2, 1));
   EXPECT_EQ(meta["input_token_ids_logprobs"][2][0][0].get<float>(), LogProb(ids_, 3, 5));
+  EXPECT_EQ(meta["input_token_ids_logprobs"][2][1], json({-9999.0, -1, nullptr}));  // padding
   EXPECT_FALSE(fake_.engine->seen().back().sampling.has_value());
   json flat = body;
   flat["return_flat_raw_top_logprobs"] = true;
