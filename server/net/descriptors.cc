@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kReserve = 16;
 constexpr int64_t kLeastConnections = 4;
 
-int64_t Limit() {
+int64_t MaxDescriptors() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1024;
   return static_cast<int64_t>(
@@ -33,11 +33,14 @@ int64_t NumOpen() {
 }  // namespace
 
 int MaxHttpConnections() {
-  return static_cast<int>(std::max(kLeastConnections, (Limit() - NumOpen() - kReserve) / 2));
+  return static_cast<int>(
+      std::max(kLeastConnections, (MaxDescriptors() - NumOpen() - kReserve) / 2));
 }
 
-bool IsScarce(int fd, int num_kept) { return fd >= Limit() - kReserve / 2 - num_kept; }
+bool IsScarce(int fd, int num_kept) { return fd >= MaxDescriptors() - kReserve / 2 - num_kept; }
 
-int DescriptorsLeftToHttp() { return static_cast<int>(std::min<int64_t>(64, Limit() / 4)); }
+int DescriptorsLeftToHttp() {
+  return static_cast<int>(std::min<int64_t>(64, MaxDescriptors() / 4));
+}
 
 }  // namespace taopd

@@ -9,8 +9,9 @@ namespace taopd {
 // reserve for files and libraries, but at least a few.
 int MaxHttpConnections();
 
-// Returns whether a new descriptor, which is always the lowest free one, shows that fewer than
-// `num_kept` are left besides a reserve for files and libraries.
+// Returns whether the process, which has just got the descriptor `fd`, has fewer than `num_kept`
+// others left besides a reserve for files and libraries. (The kernel gives out the lowest free
+// number.)
 bool IsScarce(int fd, int num_kept = 0);
 
 // Returns the number that gRPC leaves to HTTP: a quarter of all, at most 64.
