@@ -59,8 +59,7 @@ class ChatChunks {
  public:
   ChatChunks(const ChatRequest& request, const ServedModel& model, int64_t created_unix_s)
       : request_(request),
-        model_(model),
-        named_(model.tokenizer.get(), request.return_tokens_as_token_ids),
+        token_names_(model.tokenizer.get(), request.return_tokens_as_token_ids),
         frame_("chatcmpl-", "chat.completion.chunk", request, model, created_unix_s) {
     for (size_t i = 0; i < request.NumChoices(); ++i) {
       choices_.emplace_back(model.tokenizer.get(), request, request.prompts[0].token_ids);
@@ -93,7 +92,8 @@ class ChatChunks {
     if (!says_something && !update.is_last && !request_.logprobs && !request_.return_token_ids)
       return std::string();
     out += "},\"logprobs\":";
-    TAOPD_RETURN_IF_ERROR(AppendChatLogprobs(request_, choice.ids(), update.tokens, named_, &out));
+    TAOPD_RETURN_IF_ERROR(
+        AppendChatLogprobs(request_, choice.ids(), update.tokens, token_names_, &out));
     if (update.is_last) {
       const bool has_calls = request_.forced_calls == ForcedCalls::kNone
                                  ? calls_[update.choice].has_calls()
@@ -147,8 +147,7 @@ class ChatChunks {
   }
 
   const ChatRequest& request_;
-  const ServedModel& model_;
-  TokenText named_;
+  TokenText token_names_;
   const ChunkFrame frame_;
   std::vector<StreamedChoice> choices_;
   std::vector<ToolCallStream> calls_;  // one per choice
@@ -160,22 +159,18 @@ class ChatChunks {
 absl::StatusOr<std::string> ChatResponseJson(const ChatRequest& request, const ServedModel& model,
                                              const std::vector<InferenceResult>& results,
                                              int64_t created_unix_s) {
-  TokenText named(model.tokenizer.get(), request.return_tokens_as_token_ids);
-  TokenText plain(model.tokenizer.get(), /*as_token_ids=*/false);
+  TokenText token_names(model.tokenizer.get(), request.return_tokens_as_token_ids);
+  TokenText token_texts(model.tokenizer.get(), /*as_token_ids=*/false);
   std::string out = AnswerHead("chatcmpl-", "chat.completion", request, created_unix_s);
-  int64_t num_generated_tokens = 0;
   for (size_t i = 0; i < results.size(); ++i) {
     if (i > 0) out += ',';
-    const GeneratedTokens& generated = *results[i].generated;
-    TAOPD_RETURN_IF_ERROR(AppendChatChoice(request, model, i, generated, named, &out));
-    num_generated_tokens += static_cast<int64_t>(generated.ids.size());
+    TAOPD_RETURN_IF_ERROR(
+        AppendChatChoice(request, model, i, *results[i].generated, token_names, &out));
   }
   out += "],\"service_tier\":null,\"system_fingerprint\":" + SystemFingerprintJson(model) +
-         ",\"usage\":" +
-         UsageJson(request.NumPromptTokens(), num_generated_tokens, /*with_details=*/true) +
-         ",\"prompt_logprobs\":";
+         ",\"usage\":" + UsageJson(request, results) + ",\"prompt_logprobs\":";
   const GenerationPrompt& prompt = request.prompts[0];
-  TAOPD_RETURN_IF_ERROR(AppendPromptLogprobs(request, prompt, results[0].score, plain, &out));
+  TAOPD_RETURN_IF_ERROR(AppendPromptLogprobs(request, prompt, results[0].score, token_texts, &out));
   out += ",\"prompt_token_ids\":" + IdsJson(prompt.token_ids, request.return_token_ids) +
          ",\"prompt_text\":" + PromptTextJson(request) +
          ",\"kv_transfer_params\":null,\"ec_transfer_params\":null,\"metrics\":null";

@@ -38,14 +38,14 @@ absl::Status ReadPrompts(JsonFields& fields, const ServedModel& model, Completio
     return FieldError(kPrompt, "prompt list length ", prompt->size(),
                       " exceeds the maximum allowed count of ", kMaxPrompts, ".");
   }
-  const bool texts = prompt->front().is_string();
+  const bool are_texts = prompt->front().is_string();
   for (const ordered_json& item : *prompt) {
-    if (texts ? !item.is_string() : !item.is_array()) {
+    if (are_texts ? !item.is_string() : !item.is_array()) {
       return WrongType(kPrompt, "a list of texts or a list of lists of token ids");
     }
-    TAOPD_RETURN_IF_ERROR(texts ? AddPromptText(item.get_ref<const std::string&>(),
-                                                add_special_tokens, kPrompt, model, request)
-                                : AddPromptIds(item, kPrompt, model, request));
+    TAOPD_RETURN_IF_ERROR(are_texts ? AddPromptText(item.get_ref<const std::string&>(),
+                                                    add_special_tokens, kPrompt, model, request)
+                                    : AddPromptIds(item, kPrompt, model, request));
   }
   return absl::OkStatus();
 }
@@ -102,8 +102,8 @@ class ChoiceWriter {
   ChoiceWriter(const CompletionRequest& request, const ServedModel& model)
       : request_(request),
         tokenizer_(model.tokenizer.get()),
-        plain_(tokenizer_, /*as_token_ids=*/false),
-        named_(tokenizer_, request.return_tokens_as_token_ids) {}
+        token_texts_(tokenizer_, /*as_token_ids=*/false),
+        token_names_(tokenizer_, request.return_tokens_as_token_ids) {}
 
   // Appends a choice. `rows` are those of its prompt.
   absl::Status Append(size_t index, const std::optional<ScoreRows>& rows,
@@ -117,14 +117,14 @@ class ChoiceWriter {
     *out += Concat("{\"index\":", index, ",\"text\":", JsonString(text), ",\"logprobs\":");
     int64_t text_offset = 0;
     TAOPD_RETURN_IF_ERROR(AppendLogprobs(request_, prompt, request_.echo ? &rows : nullptr,
-                                         choice.ids(), generated, named_, &text_offset, out));
+                                         choice.ids(), generated, token_names_, &text_offset, out));
     *out += Concat(
         ",\"finish_reason\":\"", hide_generated ? "length" : FinishReasonName(generated.finish),
         "\",\"stop_reason\":",
         hide_generated ? "null" : StopReasonJson(generated, choice.stop_string(), request_),
         ",\"token_ids\":", IdsJson(generated.ids, request_.return_token_ids),
         ",\"prompt_logprobs\":");
-    TAOPD_RETURN_IF_ERROR(AppendPromptLogprobs(request_, prompt, rows, plain_, out));
+    TAOPD_RETURN_IF_ERROR(AppendPromptLogprobs(request_, prompt, rows, token_texts_, out));
     *out += ",\"prompt_token_ids\":" + IdsJson(prompt.token_ids, request_.return_token_ids) +
             ",\"routed_experts\":null";
     if (request_.scoring.num_candidates > 0 && !request_.scoring.compact) {
@@ -138,19 +138,19 @@ class ChoiceWriter {
  private:
   const CompletionRequest& request_;
   const Tokenizer* const tokenizer_;
-  TokenText plain_;  // decoded_token
-  TokenText named_;  // the logprobs object
+  TokenText token_texts_;  // for decoded_token
+  TokenText token_names_;  // for the logprobs object
 };
 
 // The chunks of a stream, one for each update of a choice.
-class ChunkWriter {
+class CompletionChunks {
  public:
-  ChunkWriter(const CompletionRequest& request, const ServedModel& model,
-              const PromptScores& scores, int64_t created_unix_s)
+  CompletionChunks(const CompletionRequest& request, const ServedModel& model,
+                   const PromptScores& scores, int64_t created_unix_s)
       : request_(request),
         model_(model),
         scores_(scores),
-        named_(model.tokenizer.get(), request.return_tokens_as_token_ids),
+        token_names_(model.tokenizer.get(), request.return_tokens_as_token_ids),
         frame_("cmpl-", "text_completion", request, model, created_unix_s) {
     for (size_t i = 0; i < request.NumChoices(); ++i)
       choices_.emplace_back(model.tokenizer.get(), request, request.PromptOf(i).token_ids);
@@ -173,7 +173,7 @@ class ChunkWriter {
     const std::optional<ScoreRows>* rows =
         echoes && request_.logprobs ? &scores_[i / static_cast<size_t>(request_.n)] : nullptr;
     TAOPD_RETURN_IF_ERROR(AppendLogprobs(request_, prompt, rows, choice.ids(), update.tokens,
-                                         named_, &text_offsets_[i], &out));
+                                         token_names_, &text_offsets_[i], &out));
     out += ",\"finish_reason\":";
     if (!update.is_last) {
       out += "null,\"stop_reason\":null";
@@ -199,7 +199,7 @@ class ChunkWriter {
   const CompletionRequest& request_;
   const ServedModel& model_;
   const PromptScores& scores_;
-  TokenText named_;
+  TokenText token_names_;
   const ChunkFrame frame_;
   std::vector<StreamedChoice> choices_;
   std::vector<int64_t> text_offsets_;
@@ -225,26 +225,23 @@ absl::StatusOr<std::string> CompletionResponseJson(const CompletionRequest& requ
                                                    int64_t created_unix_s) {
   std::string out = AnswerHead("cmpl-", "text_completion", request, created_unix_s);
   ChoiceWriter choices(request, model);
-  int64_t num_generated_tokens = 0;
   for (size_t i = 0; i < results.size(); ++i) {
     if (i > 0) out += ',';
     const size_t first = i - i % static_cast<size_t>(request.n);
     TAOPD_RETURN_IF_ERROR(choices.Append(i, results[first].score, *results[i].generated, &out));
-    num_generated_tokens += static_cast<int64_t>(results[i].generated->ids.size());
   }
   return out + "],\"service_tier\":null,\"system_fingerprint\":" + SystemFingerprintJson(model) +
-         ",\"usage\":" +
-         UsageJson(request.NumPromptTokens(), num_generated_tokens, /*with_details=*/true) +
+         ",\"usage\":" + UsageJson(request, results) +
          ",\"kv_transfer_params\":null,\"ec_transfer_params\":null,\"metrics\":null}";
 }
 
 void StreamCompletion(const CompletionRequest& request, const ServedModel& model,
                       const PromptScores& scores, int64_t created_unix_s, Generation* generation,
                       const SendPiece& send) {
-  ChunkWriter writer(request, model, scores, created_unix_s);
+  CompletionChunks chunks(request, model, scores, created_unix_s);
   StreamUpdates(
-      request, generation, [&](const ChoiceUpdate& update) { return writer.Chunk(update); },
-      [&] { return writer.UsageChunk(); }, send);
+      request, generation, [&](const ChoiceUpdate& update) { return chunks.Chunk(update); },
+      [&] { return chunks.UsageChunk(); }, send);
 }
 
 }  // namespace taopd

@@ -20,14 +20,16 @@ using nlohmann::ordered_json;
 
 constexpr char kParams[] = "sampling_params";
 constexpr char kTokens[] = "token_ids";
+constexpr char kFirstRow[] = "prompt_logprob_start";
 
-// Reads vLLM's own fields for the log-probs of chosen ids: row i belongs to position start + i + 1.
-absl::Status ReadChosenIds(JsonFields& sampling, const ServedModel& model, TokenRequest* request) {
-  constexpr char kStart[] = "prompt_logprob_start";
-  const std::optional<int64_t> start = sampling.Integer(kStart);
+// Checks vLLM's own fields for the log-probs of chosen ids. Sets npy_candidates if the request has
+// them.
+absl::Status CheckChosenIds(JsonFields& sampling, TokenRequest* request) {
+  const std::optional<int64_t> start = sampling.Integer(kFirstRow);
   const ordered_json* ids = sampling.Find("prompt_logprob_token_ids");
   if (start && (*start < 0 || ids == nullptr)) {
-    return FieldError(kStart, kStart, " must be at least 0 and needs prompt_logprob_token_ids.");
+    return FieldError(kFirstRow, kFirstRow,
+                      " must be at least 0 and needs prompt_logprob_token_ids.");
   }
   if (ids == nullptr || !ids->is_array() || ids->empty() || !ids->front().is_array())
     return absl::OkStatus();  // one list is our own form
@@ -36,7 +38,6 @@ absl::Status ReadChosenIds(JsonFields& sampling, const ServedModel& model, Token
                       "prompt_logprob_token_ids are not available when stream=true.");
   }
   request->npy_candidates = true;
-  request->scoring.start = start.value_or(0) + 1;
   return absl::OkStatus();
 }
 
@@ -54,11 +55,11 @@ absl::Status ReadParams(JsonFields& sampling, const ServedModel& model, TokenReq
   TAOPD_RETURN_IF_ERROR(ReadLogprobs(sampling, "logprobs", "sample", model, &request->logprobs));
   TAOPD_RETURN_IF_ERROR(
       ReadLogprobs(sampling, "prompt_logprobs", "prompt", model, &request->prompt_logprobs));
-  TAOPD_RETURN_IF_ERROR(ReadChosenIds(sampling, model, request));
-  const int64_t start = request->scoring.start;
+  TAOPD_RETURN_IF_ERROR(CheckChosenIds(sampling, request));
   if (request->npy_candidates && !request->prompt_logprobs) request->prompt_logprobs = 0;
   TAOPD_RETURN_IF_ERROR(ReadScoring(sampling, model, request));
-  if (request->npy_candidates) request->scoring.start = start;
+  // Row i belongs to position start + i + 1.
+  if (request->npy_candidates) request->scoring.start = sampling.Integer(kFirstRow).value_or(0) + 1;
   request->ranks = true;
   return sampling.error();
 }
@@ -212,16 +213,13 @@ absl::StatusOr<std::string> TokenResponseJson(const TokenRequest& request, const
                                               int64_t created_unix_s) {
   const GenerationPrompt& prompt = request.prompts[0];
   const std::optional<ScoreRows>& rows = results[0].score;
-  TokenText plain(request.detokenize ? model.tokenizer.get() : nullptr, /*as_token_ids=*/false);
-  int64_t num_generated_tokens = 0;
-  for (const InferenceResult& result : results)
-    num_generated_tokens += static_cast<int64_t>(result.generated->ids.size());
+  TokenText token_texts(request.detokenize ? model.tokenizer.get() : nullptr,
+                        /*as_token_ids=*/false);
   std::string out =
       Concat("{\"request_id\":", RequestIdJson(request), ",\"model\":", JsonString(request.model),
-             ",\"created\":", created_unix_s, ",\"usage\":",
-             UsageJson(request.NumPromptTokens(), num_generated_tokens, /*with_details=*/true),
+             ",\"created\":", created_unix_s, ",\"usage\":", UsageJson(request, results),
              ",\"prompt_logprobs\":");
-  TAOPD_RETURN_IF_ERROR(AppendPromptLogprobs(request, prompt, rows, plain, &out));
+  TAOPD_RETURN_IF_ERROR(AppendPromptLogprobs(request, prompt, rows, token_texts, &out));
   out += ",\"prompt_token_id_logprobs\":";
   if (request.npy_candidates) {
     out += NpyJson(request, rows);
@@ -237,8 +235,8 @@ absl::StatusOr<std::string> TokenResponseJson(const TokenRequest& request, const
   for (size_t i = 0; i < results.size(); ++i) {
     if (i > 0) out += ',';
     StreamedChoice choice = NewChoice(request, model);
-    TAOPD_RETURN_IF_ERROR(
-        AppendChoice(request, i, *results[i].generated, /*is_last=*/true, choice, plain, &out));
+    TAOPD_RETURN_IF_ERROR(AppendChoice(request, i, *results[i].generated, /*is_last=*/true, choice,
+                                       token_texts, &out));
   }
   return out + "]}";
 }

@@ -52,8 +52,9 @@ void AppendTopLogprobs(const Position& position, size_t num_entries,
   *out += '}';
 }
 
-void AppendObjects(const std::vector<int32_t>& token_ids, const std::vector<Position>& positions,
-                   TokenText& tokens, std::string* out) {
+void AppendPromptObjects(const std::vector<int32_t>& token_ids,
+                         const std::vector<Position>& positions, TokenText& tokens,
+                         std::string* out) {
   AppendList(positions.size(), out, [&](size_t i) {
     if (positions[i].empty()) {
       *out += "null";
@@ -80,7 +81,7 @@ void AppendArray(const char* name, const std::vector<T>& values, std::string* ou
   *out += Concat(",\"", name, "\":") + Base64Json(values);
 }
 
-void AppendCompact(const GenerationRequest& request, const ScoreRows& rows, std::string* out) {
+void AppendPromptArrays(const GenerationRequest& request, const ScoreRows& rows, std::string* out) {
   const PromptScoring& scoring = request.scoring;
   *out += Concat("{\"format\":\"base64\",\"start\":", scoring.start, ",\"shape\":[", rows.num_rows,
                  ",", *request.prompt_logprobs, "]");
@@ -191,13 +192,13 @@ absl::Status AppendPromptLogprobs(const GenerationRequest& request, const Genera
     return absl::OkStatus();
   }
   if (request.scoring.compact) {
-    AppendCompact(request, rows.value_or(ScoreRows()), out);
+    AppendPromptArrays(request, rows.value_or(ScoreRows()), out);
     return absl::OkStatus();
   }
   const std::vector<Position> positions =
       PromptPositions(prompt.token_ids, request.scoring.start, rows);
   TAOPD_RETURN_IF_ERROR(CheckNumbers(positions));
-  AppendObjects(prompt.token_ids, positions, tokens, out);
+  AppendPromptObjects(prompt.token_ids, positions, tokens, out);
   return absl::OkStatus();
 }
 
@@ -278,6 +279,14 @@ std::string UsageJson(int64_t num_prompt_tokens, int64_t num_generated_tokens, b
       ",\"completion_tokens\":", num_generated_tokens,
       with_details ? ",\"prompt_tokens_details\":null,\"completion_tokens_details\":null" : "",
       "}");
+}
+
+std::string UsageJson(const GenerationRequest& request,
+                      const std::vector<InferenceResult>& results) {
+  size_t num_generated = 0;
+  for (const InferenceResult& result : results) num_generated += result.generated->ids.size();
+  return UsageJson(request.NumPromptTokens(), static_cast<int64_t>(num_generated),
+                   /*with_details=*/true);
 }
 
 std::string SystemFingerprintJson(const ServedModel& model) {

@@ -21,9 +21,9 @@ namespace taopd {
 struct PositionEntry {
   int32_t id;
   float log_prob;
-  int32_t rank;  // 0 = not asked for
+  int32_t rank;  // 0 if it was not asked for
 };
-// Empty: nothing to report, as for the first token of a prompt.
+// It is empty if there is nothing to report, as for the first token of a prompt.
 using Position = std::vector<PositionEntry>;
 
 // Returns one position for each token of the prompt. `rows` begin at position `start`.
@@ -81,6 +81,10 @@ absl::Status AppendChatLogprobs(const GenerationRequest& request, const std::vec
 // Returns {"prompt_tokens":..,"total_tokens":..,"completion_tokens":..}. If `with_details`, it has
 // the two details, which are null.
 std::string UsageJson(int64_t num_prompt_tokens, int64_t num_generated_tokens, bool with_details);
+
+// Returns the usage of a whole answer, with the details.
+std::string UsageJson(const GenerationRequest& request,
+                      const std::vector<InferenceResult>& results);
 
 // Returns the value of "system_fingerprint".
 std::string SystemFingerprintJson(const ServedModel& model);
