@@ -25,11 +25,10 @@ struct Protocol {
   absl::StatusOr<std::string> (*write)(const Request& request, const ServedModel& model,
                                        const std::vector<InferenceResult>& results,
                                        int64_t created_unix_s);
-  // Sends all updates of `generation`, then the end of the stream. Errors become an event.
   void (*stream)(const Request& request, const ServedModel& model, const PromptScores& scores,
                  int64_t created_unix_s, Generation* generation, const SendPiece& send);
   // Returns whether a stream needs the prompts' scores; if not, `stream` receives empty ones.
-  bool (*streams_scores)(const Request& request);
+  bool (*streams_scores)(const Request& request) = [](const Request&) { return false; };
   // If true, the header X-Request-Id replaces the body's id.
   bool takes_header_id = true;
 };
@@ -115,8 +114,7 @@ absl::StatusOr<Answer> RunChat(const std::string& body, const Caller& caller, Se
                                                .read = ReadChatRequest,
                                                .answer_bytes = ChatAnswerBytes,
                                                .write = ChatResponseJson,
-                                               .stream = StreamChat,
-                                               .streams_scores = [](const auto&) { return false; }};
+                                               .stream = StreamChat};
   return RunProtocol(kProtocol, body, caller, state);
 }
 
@@ -127,8 +125,7 @@ absl::StatusOr<Answer> RunTokenGeneration(const std::string& body, const Caller&
       .read = ReadTokenRequest,
       .answer_bytes = [](const auto& asked) { return EstimateAnswerBytes(asked, /*echo=*/false); },
       .write = TokenResponseJson,
-      .stream = StreamTokens,
-      .streams_scores = [](const auto&) { return false; }};
+      .stream = StreamTokens};
   return RunProtocol(kProtocol, body, caller, state);
 }
 

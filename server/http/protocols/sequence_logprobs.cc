@@ -53,11 +53,6 @@ absl::Status ReadSequences(JsonFields& fields, const ServedModel& model,
   return absl::OkStatus();
 }
 
-// Returns the row of a position; -1 for the first token of a sequence, which nothing precedes.
-int64_t RowOf(int64_t position, const GenerationPrompt& prompt) {
-  return position - prompt.score_start;
-}
-
 struct Arrays {
   int64_t max_len = 0;
   int64_t k = 0;
@@ -66,8 +61,7 @@ struct Arrays {
 };
 
 // Copies the rows into arrays, which are padded with -inf and 0.
-Arrays MakeArrays(const SequenceLogprobsRequest& request,
-                  const std::vector<std::optional<ScoreRows>>& rows) {
+Arrays MakeArrays(const SequenceLogprobsRequest& request, const PromptScores& rows) {
   Arrays arrays;
   arrays.k = *request.prompt_logprobs;
   const size_t num_sequences = request.prompts.size();
@@ -87,7 +81,7 @@ Arrays MakeArrays(const SequenceLogprobsRequest& request,
     const int64_t length = request.prompt_lengths[i];
     for (int64_t t = std::max(length, prompt.score_start);
          rows[i] && t < static_cast<int64_t>(prompt.token_ids.size()); ++t) {
-      const int64_t r = RowOf(t, prompt);
+      const int64_t r = t - prompt.score_start;
       const int64_t cell = static_cast<int64_t>(i) * arrays.max_len + t - length;
       arrays.actual_log_probs[cell] = rows[i]->sampled_log_probs[r];
       arrays.actual_ids[cell] = prompt.token_ids[t];
@@ -100,8 +94,7 @@ Arrays MakeArrays(const SequenceLogprobsRequest& request,
   return arrays;
 }
 
-std::string BinaryJson(const SequenceLogprobsRequest& request,
-                       const std::vector<std::optional<ScoreRows>>& rows) {
+std::string BinaryJson(const SequenceLogprobsRequest& request, const PromptScores& rows) {
   const Arrays arrays = MakeArrays(request, rows);
   std::string out = "{\"logprobs_b64\":" + Base64Json(arrays.log_probs) +
                     ",\"token_ids_b64\":" + Base64Json(arrays.ids) +
@@ -123,16 +116,8 @@ Position SortedByRank(Position sorted) {
   return sorted;
 }
 
-void AppendLogProbsByRank(const Position& sorted, std::string* out) {
-  AppendList(sorted.size(), out, [&](size_t j) { AppendLogprob(sorted[j].log_prob, out); });
-}
-
-void AppendIdsByRank(const Position& sorted, std::string* out) {
-  AppendList(sorted.size(), out, [&](size_t j) { *out += std::to_string(sorted[j].id); });
-}
-
-absl::StatusOr<std::string> SequenceLogprobsJson(
-    const SequenceLogprobsRequest& request, const std::vector<std::optional<ScoreRows>>& rows) {
+absl::StatusOr<std::string> SequenceLogprobsJson(const SequenceLogprobsRequest& request,
+                                                 const PromptScores& rows) {
   for (const std::optional<ScoreRows>& part : rows) {
     if (!part) continue;
     TAOPD_RETURN_IF_ERROR(CheckNumbers(part->log_probs));
@@ -140,19 +125,23 @@ absl::StatusOr<std::string> SequenceLogprobsJson(
   }
   if (request.binary) return BinaryJson(request, rows);
   std::string out;
-  const auto append = [&](const char* name, void (*append_ranked)(const Position&, std::string*)) {
+  const auto append = [&](const char* name, const auto& append_entry) {
     out += name;
     AppendList(request.prompts.size(), &out, [&](size_t i) {
       const GenerationPrompt& prompt = request.prompts[i];
       const std::vector<Position> positions =
           PromptPositions(prompt.token_ids, prompt.score_start, rows[i]);
       const auto length = static_cast<size_t>(request.prompt_lengths[i]);
-      AppendList(positions.size() - length, &out,
-                 [&](size_t t) { append_ranked(SortedByRank(positions[length + t]), &out); });
+      AppendList(positions.size() - length, &out, [&](size_t t) {
+        const Position sorted = SortedByRank(positions[length + t]);
+        AppendList(sorted.size(), &out, [&](size_t j) { append_entry(sorted[j]); });
+      });
     });
   };
-  append("{\"logprobs\":", AppendLogProbsByRank);
-  append(",\"logprob_token_ids\":", AppendIdsByRank);
+  append("{\"logprobs\":",
+         [&](const PositionEntry& entry) { AppendLogprob(entry.log_prob, &out); });
+  append(",\"logprob_token_ids\":",
+         [&](const PositionEntry& entry) { out += std::to_string(entry.id); });
   return out + "}";
 }
 

@@ -35,9 +35,11 @@ absl::Status ReadSglangPrompts(JsonFields& fields, const ServedModel& model,
   if (text != nullptr) {
     request->is_batch = text->is_array();
     if (text->is_string())
-      return AddPromptText(text->get<std::string>(), true, kText, model, request);
+      return AddPromptText(text->get<std::string>(), /*add_special_tokens=*/true, kText, model,
+                           request);
     for (const std::string& item : fields.Texts(kText)) {
-      TAOPD_RETURN_IF_ERROR(AddPromptText(item, true, kText, model, request));
+      TAOPD_RETURN_IF_ERROR(
+          AddPromptText(item, /*add_special_tokens=*/true, kText, model, request));
     }
   } else {
     if (!ids->is_array()) return WrongType(kIds, "a list of token ids, or a list of such lists");
@@ -179,7 +181,8 @@ class SglangWriter {
     *out += "," + std::to_string(id) + "," + tokens_.DecodedTokenJson(id, context) + "]";
   }
 
-  // Appends rows of k triples each, after `num_null` rows that are null.
+  // Appends rows of k triples each, after `num_null` rows that are null. If `same_ids`, all rows
+  // have the same k ids.
   void AppendRows(const char* name, size_t num_null, int64_t num_rows, int32_t k,
                   const int32_t* ids, bool same_ids, const float* values, std::string* out) {
     *out += Concat(",\"", name, "\":");
@@ -219,11 +222,11 @@ class SglangWriter {
     if (request_.flat) {
       AppendFlat(rows, k, out);
     } else {
-      AppendRows("input_top_logprobs", 1, rows.num_rows, k, rows.ids.data(), false,
-                 rows.log_probs.data(), out);
+      AppendRows("input_top_logprobs", /*num_null=*/1, rows.num_rows, k, rows.ids.data(),
+                 /*same_ids=*/false, rows.log_probs.data(), out);
     }
-    AppendRows("output_top_logprobs", 0, static_cast<int64_t>(generated.ids.size()), k,
-               generated.top_ids.data(), false, generated.top_log_probs.data(), out);
+    AppendRows("output_top_logprobs", /*num_null=*/0, static_cast<int64_t>(generated.ids.size()), k,
+               generated.top_ids.data(), /*same_ids=*/false, generated.top_log_probs.data(), out);
   }
 
   // Appends the log-probs of chosen ids. The engine has them for the prompt only, so a request that
