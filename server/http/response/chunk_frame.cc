@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "server/http/http_error.h"
 #include "server/http/response/answer_json.h"
 
 namespace taopd {

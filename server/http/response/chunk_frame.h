@@ -1,4 +1,4 @@
-// The common parts of streams in OpenAI's shape.
+// The common parts of answers in OpenAI's shape, whole or streamed.
 #pragma once
 
 #include <functional>

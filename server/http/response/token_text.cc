@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/wire/vllm_log_prob.h"
 #include "server/http/request/json_fields.h"
 
 namespace taopd {
@@ -14,7 +15,6 @@ namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 constexpr size_t kMaxContextTokens = 4;
-constexpr double kMinLogprob = -9999.0;
 
 bool EndsIncomplete(const std::string& text) { return text.ends_with(kReplacement); }
 
@@ -60,8 +60,9 @@ std::string TokenText::NameAlone(int32_t id) {
 std::string JsonString(const std::string& text) { return JsonText(text); }
 
 void AppendLogprob(float value, std::string* out) {
-  const double number =
-      value == -std::numeric_limits<float>::infinity() ? kMinLogprob : static_cast<double>(value);
+  const double number = value == -std::numeric_limits<float>::infinity()
+                            ? kVllmLogOfZero
+                            : static_cast<double>(value);
   char buffer[64];
   const auto end = std::to_chars(buffer, buffer + sizeof(buffer), number).ptr;
   const std::string_view text(buffer, static_cast<size_t>(end - buffer));

@@ -46,7 +46,7 @@ void AppendList(size_t size, std::string* out, const Append& append) {
   *out += ']';
 }
 // Appends a float, widened to double and printed as Python does, so that it reads back as the same
-// float. -inf becomes -9999.0, vLLM's value. REQUIRES: neither NaN nor +inf.
+// float. -inf becomes kVllmLogOfZero. REQUIRES: neither NaN nor +inf.
 void AppendLogprob(float value, std::string* out);
 // Returns the number of code points in UTF-8 text.
 int64_t NumCodePoints(const std::string& text);
