@@ -1,12 +1,9 @@
 #include "server/http/http_response.h"
 
-#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/time/clock.h>
 #include <absl/time/time.h>
 
-#include <algorithm>
-#include <array>
 #include <exception>
 #include <variant>
 
@@ -14,9 +11,6 @@
 
 namespace taopd {
 namespace {
-
-constexpr std::array kOwnHeaders = {"connection", "content-length", "date", "keep-alive",
-                                    "transfer-encoding"};
 
 constexpr std::pair<int, const char*> kReasonPhrases[] = {
     {200, "OK"},
@@ -47,40 +41,19 @@ const char* ReasonPhrase(int status) {
   return "Unknown";
 }
 
-// The way in which the end of a body is marked.
-struct BodyFraming {
-  enum Kind { kLength, kChunked, kUntilClose } kind = kLength;
-  size_t length = 0;  // for kLength
-};
-
-bool HasLineBreak(std::string_view text) {
-  return text.find_first_of(std::string_view("\r\n\0", 3)) != std::string_view::npos;
-}
-
-// Returns the status line and the headers. A header whose name or value contains a line break is
-// left out. Content-Length, Transfer-Encoding, Connection and Date do not come from the response.
-std::string ResponseHead(const HttpResponse& response, BodyFraming framing, bool close) {
+// Returns the status line and the headers. `framing` is the header that tells where the body ends;
+// it is empty for a body that ends with the connection.
+std::string ResponseHead(const HttpResponse& response, const std::string& framing, bool close) {
   std::string head = absl::StrCat(
       "HTTP/1.1 ", response.status, " ", ReasonPhrase(response.status),
       "\r\nDate: ", absl::FormatTime("%a, %d %b %Y %H:%M:%S GMT", absl::Now(), absl::UTCTimeZone()),
       "\r\n");
-  for (const auto& [name, value] : response.headers) {
-    const bool is_own = std::any_of(kOwnHeaders.begin(), kOwnHeaders.end(), [&](const char* own) {
-      return absl::EqualsIgnoreCase(name, own);
-    });
-    if (is_own || HasLineBreak(name) || HasLineBreak(value)) continue;
+  for (const auto& [name, value] : response.headers)
     absl::StrAppend(&head, name, ": ", value, "\r\n");
-  }
-  if (framing.kind == BodyFraming::kLength) {
-    absl::StrAppend(&head, "Content-Length: ", framing.length, "\r\n");
-  } else if (framing.kind == BodyFraming::kChunked) {
-    head += "Transfer-Encoding: chunked\r\n";
-  }
-  if (close) head += "Connection: close\r\n";
-  return head + "\r\n";
+  return head + framing + (close ? "Connection: close\r\n\r\n" : "\r\n");
 }
 
-// Returns the bytes of a chunk of a body with BodyFraming::kChunked. An empty chunk ends the body.
+// Returns the bytes of a chunk of a body in chunks. An empty chunk ends the body.
 std::string Chunk(std::string_view data) {
   std::string chunk = absl::StrCat(absl::Hex(data.size()), "\r\n");
   chunk.append(data).append("\r\n");
@@ -143,7 +116,8 @@ WireAnswer WholeAnswer(HttpResponse response, const AnswerStyle& style) {
   WireAnswer answer;
   answer.close = MustClose(response, style);
   answer.body = std::move(response.body);
-  answer.head = ResponseHead(response, {BodyFraming::kLength, answer.body.size()}, answer.close);
+  const std::string length = absl::StrCat("Content-Length: ", answer.body.size(), "\r\n");
+  answer.head = ResponseHead(response, length, answer.close);
   if (style.is_head) answer.body.clear();
   return answer;
 }
@@ -153,8 +127,8 @@ WireAnswer SendAnswer(HttpResponse response, const AnswerStyle& style, Exchange&
   WireAnswer answer;
   answer.close = MustClose(response, style);
   const bool is_chunked = style.is_http_1_1;
-  const BodyFraming framing = {is_chunked ? BodyFraming::kChunked : BodyFraming::kUntilClose};
-  std::string head = ResponseHead(response, framing, answer.close);
+  std::string head =
+      ResponseHead(response, is_chunked ? "Transfer-Encoding: chunked\r\n" : "", answer.close);
   if (style.is_head) {
     answer.head = std::move(head);
   } else if (!exchange.Write(head) || !StreamBody(response, is_chunked, exchange)) {

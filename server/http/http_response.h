@@ -14,7 +14,8 @@ namespace taopd {
 
 struct HttpResponse {
   int status = 200;
-  // Content-Type and others; the front adds those about the connection and the body's length.
+  // Content-Type and others, never from a client's text. The front adds those about the connection
+  // and the body's length.
   std::vector<std::pair<std::string, std::string>> headers = {};
   std::string body = {};
   // If it is set, it makes the body while it is sent, and `body` is not used (EventStream::run).
@@ -36,12 +37,12 @@ struct AnswerStyle {
   bool close = false;
 };
 
-// Returns the answer of a response that has no stream.
+// Returns the answer to send for a response that has no stream.
 WireAnswer WholeAnswer(HttpResponse response, const AnswerStyle& style);
 
-// Does the same for a response without a stream. A stream is sent while it is made, in chunks, and
-// what is left to send is returned. If the stream throws, the last chunk is missing and the
-// connection ends.
+// Sends a stream in chunks while it is made, and returns what is left to send. A response without
+// a stream is returned whole, as by WholeAnswer. If the stream throws, the last chunk is missing
+// and the connection ends.
 WireAnswer SendAnswer(HttpResponse response, const AnswerStyle& style, Exchange& exchange);
 
 }  // namespace taopd
