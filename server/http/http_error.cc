@@ -42,7 +42,7 @@ std::string HttpError::Json() const {
   error["code"] = status;
   nlohmann::ordered_json body;
   body["error"] = std::move(error);
-  return JsonText(body);  // a message may quote bytes of the request that are no UTF-8
+  return JsonText(body);  // a message may quote bytes of the request that are not UTF-8
 }
 
 absl::Status WrongType(const std::string& field, const std::string& expected) {

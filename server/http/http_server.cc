@@ -6,7 +6,6 @@
 #include <exception>
 #include <optional>
 #include <utility>
-#include <variant>
 
 #include "common/base/log.h"
 #include "common/wire/teacher_protocol.h"
@@ -34,24 +33,23 @@ std::string_view MethodOfRoute(std::string_view method) {
 
 // Returns the deadline of X-Request-Timeout, the seconds for which the client waits, counted from
 // the request's first byte.
-std::variant<absl::Time, HttpError> DeadlineOf(const RequestHead& head, absl::Time begun_at) {
+absl::StatusOr<absl::Time> DeadlineOf(const RequestHead& head, absl::Time begun_at) {
   const std::string* text = head.Find("x-request-timeout");
   if (text == nullptr) return absl::InfiniteFuture();
   double seconds = 0.0;
   if (!absl::SimpleAtod(*text, &seconds) || !(seconds > 0.0 && seconds <= kMaxTimeoutSeconds)) {
-    return ToHttpError(
-        InvalidArgument("X-Request-Timeout must be a number of seconds above 0 and at most ",
-                        kMaxTimeoutSeconds, ", got ", Excerpt(*text)));
+    return InvalidArgument("X-Request-Timeout must be a number of seconds above 0 and at most ",
+                           kMaxTimeoutSeconds, ", got ", Excerpt(*text));
   }
   return begun_at + absl::Seconds(seconds);
 }
 
 // Answers repeat X-Request-Id, and each choice of a request keeps it.
-std::optional<HttpError> CheckRequestIdHeader(const RequestHead& head) {
+absl::Status CheckRequestIdHeader(const RequestHead& head) {
   const std::string* id = head.Find("x-request-id");
-  if (id == nullptr || id->size() <= kMaxRequestIdBytes) return std::nullopt;
-  return ToHttpError(InvalidArgument("X-Request-Id has ", id->size(), " bytes, the limit is ",
-                                    kMaxRequestIdBytes));
+  if (id == nullptr || id->size() <= kMaxRequestIdBytes) return absl::OkStatus();
+  return InvalidArgument("X-Request-Id has ", id->size(), " bytes, the limit is ",
+                         kMaxRequestIdBytes);
 }
 
 class HttpServerImpl final : public HttpServer, public FrontHandler {
@@ -150,10 +148,10 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
       status = response.status;
       rest = SendAnswer(std::move(response), style, exchange);
     } catch (const std::exception& error) {
-      rest = Failed(label, error.what(), style);
+      rest = AnswerToException(label, error.what(), style);
       status = 500;
     } catch (...) {
-      rest = Failed(label, "unknown", style);
+      rest = AnswerToException(label, "unknown", style);
       status = 500;
     }
     const std::string* request_id = head.Find("x-request-id");
@@ -166,13 +164,14 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
  private:
   HttpResponse Run(const Route& route, const std::string& body, Exchange& exchange) const {
     const RequestHead& head = exchange.request().head;
-    if (const auto error = CheckRequestIdHeader(head)) return ErrorResponse(*error);
-    const auto deadline = DeadlineOf(head, exchange.begun_at());
-    if (const HttpError* error = std::get_if<HttpError>(&deadline)) return ErrorResponse(*error);
+    absl::Status valid = CheckRequestIdHeader(head);
+    const absl::StatusOr<absl::Time> deadline = DeadlineOf(head, exchange.begun_at());
+    valid.Update(deadline.status());
+    if (!valid.ok()) return ErrorResponse(ToHttpError(valid));
     const std::string* request_id = head.Find("x-request-id");
     return route.handle(body, {.request_id = request_id == nullptr ? std::string() : *request_id,
                                .client = NameOf(head, exchange.client()),
-                               .deadline = std::get<absl::Time>(deadline),
+                               .deadline = *deadline,
                                .is_gone = [&exchange] { return exchange.IsGone(); },
                                .hold_memory =
                                    [&exchange](ByteBudget::Reservation memory) {
@@ -181,7 +180,8 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
   }
 
   // Returns the answer after an exception, before which nothing has been sent. The connection ends.
-  WireAnswer Failed(const std::string& label, const std::string& what, AnswerStyle style) {
+  WireAnswer AnswerToException(const std::string& label, const std::string& what,
+                               AnswerStyle style) {
     LogError("request failed", {{"route", label}, {"what", what}});
     style.close = true;
     return WholeAnswer(ErrorResponse(ErrorOf(500, "internal error")), style);
