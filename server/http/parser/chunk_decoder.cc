@@ -69,7 +69,8 @@ bool ChunkDecoder::ReadExtension(char c) {
 
 bool ChunkDecoder::ReadFraming(char c, size_t num_decoded) {
   if (++framing_bytes_ > kFreeFramingBytes + kFramingPerByte * num_decoded) {
-    return Refuse(400, "the body consists of chunk sizes and extensions, more than of data");
+    return Refuse(400,
+                  "the chunk sizes and extensions of the body take much more bytes than its data");
   }
   const auto expect = [&](char expected, Step next, const char* message) {
     step_ = next;

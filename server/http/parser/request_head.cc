@@ -57,7 +57,7 @@ bool IsToken(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), IsTokenChar);
 }
 
-Refusal Bad(const std::string& message) { return {400, message}; }
+Refusal BadRequest(const std::string& message) { return {400, message}; }
 
 // Returns the parts of `text` between separators; at least one.
 std::vector<std::string_view> Split(std::string_view text, char separator) {
@@ -84,18 +84,19 @@ MaybeRefusal CheckTarget(std::string_view target, const RequestLimits& limits) {
                                limits.max_target_bytes)};
   }
   if (target.empty() || target.front() != '/') {
-    return Bad(Concat("the request target must begin with a slash, got \"", Excerpt(target), "\""));
+    return BadRequest(
+        Concat("the request target must begin with a slash, got \"", Excerpt(target), "\""));
   }
   for (size_t i = 0; i < target.size(); ++i) {
     const char c = target[i];
     if (!absl::ascii_isgraph(static_cast<unsigned char>(c)) || c == '#' || c == '\\') {
-      return Bad("the request target holds a character that must be percent-encoded");
+      return BadRequest("the request target holds a character that must be percent-encoded");
     }
     if (c != '%') continue;
     const std::string_view digits = target.substr(i + 1, 2);
     if (digits.size() < 2 || !absl::ascii_isxdigit(static_cast<unsigned char>(digits[0])) ||
         !absl::ascii_isxdigit(static_cast<unsigned char>(digits[1])) || digits == "00") {
-      return Bad("the request target holds a wrong percent-encoding");
+      return BadRequest("the request target holds a wrong percent-encoding");
     }
   }
   return std::nullopt;
@@ -107,11 +108,11 @@ MaybeRefusal ParseVersion(std::string_view version, RequestHead* head) {
   };
   if (version.size() != 8 || version.substr(0, 5) != "HTTP/" || !digit(5) || version[6] != '.' ||
       !digit(7)) {
-    return Bad(
+    return BadRequest(
         Concat("the request line does not end with an HTTP version, but with ", Excerpt(version)));
   }
   if (version != "HTTP/1.1" && version != "HTTP/1.0") {
-    return Refusal{505, Concat(version, " is not spoken here, only HTTP/1.1 and HTTP/1.0")};
+    return Refusal{505, Concat(version, " is not supported, only HTTP/1.1 and HTTP/1.0 are")};
   }
   head->is_http_1_1 = version == "HTTP/1.1";
   head->keep_alive = head->is_http_1_1;
@@ -122,10 +123,11 @@ MaybeRefusal ParseRequestLine(std::string_view line, const RequestLimits& limits
                               RequestHead* head) {
   const std::vector<std::string_view> parts = Split(line, ' ');
   if (parts.size() != 3) {
-    return Bad("the request line must be a method, a target and a version with single spaces");
+    return BadRequest(
+        "the request line must be a method, a target and a version with single spaces");
   }
   if (!IsToken(parts[0]) || parts[0].size() > kMaxMethodBytes) {
-    return Bad(Concat("not a method: ", Excerpt(parts[0])));
+    return BadRequest(Concat("not a method: ", Excerpt(parts[0])));
   }
   if (MaybeRefusal refusal = ParseVersion(parts[2], head)) return refusal;
   if (std::find(kMethods.begin(), kMethods.end(), parts[0]) == kMethods.end()) {
@@ -137,11 +139,10 @@ MaybeRefusal ParseRequestLine(std::string_view line, const RequestLimits& limits
   return std::nullopt;
 }
 
-MaybeRefusal ParseHeaders(std::string_view text, const RequestLimits& limits,
-                          std::vector<Header>* headers) {
+MaybeRefusal ParseHeaders(std::string_view text, const RequestLimits& limits, RequestHead* head) {
   while (!text.empty()) {
     const std::string_view line = TakeLine(&text);
-    if (static_cast<int>(headers->size()) == limits.max_headers) {
+    if (static_cast<int>(head->headers.size()) == limits.max_headers) {
       return Refusal{431, Concat("more than ", limits.max_headers, " headers")};
     }
     if (line.size() > limits.max_header_bytes) {
@@ -151,14 +152,12 @@ MaybeRefusal ParseHeaders(std::string_view text, const RequestLimits& limits,
     const std::string_view name = line.substr(0, colon);
     // This also refuses continuation lines, which begin with a space, and spaces before the colon.
     if (colon == std::string_view::npos || !IsToken(name)) {
-      return Bad(Concat("not a header: ", Excerpt(line)));
+      return BadRequest(Concat("not a header: ", Excerpt(line)));
     }
-    if (Contains(kSingleHeaders, name) &&
-        std::any_of(headers->begin(), headers->end(),
-                    [&](const Header& other) { return EqualsIgnoringCase(other.name, name); })) {
-      return Bad(Concat("more than one ", Excerpt(name), " header"));
+    if (Contains(kSingleHeaders, name) && head->Find(name) != nullptr) {
+      return BadRequest(Concat("more than one ", Excerpt(name), " header"));
     }
-    headers->push_back({std::string(name), std::string(TrimSpaces(line.substr(colon + 1)))});
+    head->headers.push_back({std::string(name), std::string(TrimSpaces(line.substr(colon + 1)))});
   }
   return std::nullopt;
 }
@@ -189,9 +188,9 @@ MaybeRefusal CheckHost(const RequestHead& head) {
   const std::string* host = head.Find("host");
   if (host == nullptr) {
     if (!head.is_http_1_1) return std::nullopt;
-    return Bad("the Host header is missing");
+    return BadRequest("the Host header is missing");
   }
-  if (!IsHost(*host)) return Bad(Concat("not a host: ", Excerpt(*host)));
+  if (!IsHost(*host)) return BadRequest(Concat("not a host: ", Excerpt(*host)));
   return std::nullopt;
 }
 
@@ -202,7 +201,7 @@ MaybeRefusal ReadConnection(RequestHead* head) {
       const std::string_view token = TrimSpaces(part);
       if (token.empty()) continue;
       if (!IsToken(token) || Contains(kNotOfConnection, token)) {
-        return Bad(Concat("the Connection header must not name ", Excerpt(token)));
+        return BadRequest(Concat("the Connection header must not name ", Excerpt(token)));
       }
       // HTTP/1.0 clients get one answer per connection, whatever they request.
       if (EqualsIgnoringCase(token, "close")) head->keep_alive = false;
@@ -215,8 +214,8 @@ MaybeRefusal ReadLength(RequestHead* head, const RequestLimits& limits) {
   const std::string* length = head->Find("content-length");
   const std::string* encoding = head->Find("transfer-encoding");
   if (encoding != nullptr) {
-    if (length != nullptr) return Bad("both Content-Length and Transfer-Encoding are given");
-    if (!head->is_http_1_1) return Bad("HTTP/1.0 has no Transfer-Encoding");
+    if (length != nullptr) return BadRequest("both Content-Length and Transfer-Encoding are given");
+    if (!head->is_http_1_1) return BadRequest("HTTP/1.0 has no Transfer-Encoding");
     if (!EqualsIgnoringCase(*encoding, "chunked")) {
       return Refusal{501, Concat("Transfer-Encoding must be chunked, got ", Excerpt(*encoding))};
     }
@@ -228,7 +227,7 @@ MaybeRefusal ReadLength(RequestHead* head, const RequestLimits& limits) {
   const bool digits = !length->empty() && std::all_of(length->begin(), length->end(), [](char c) {
     return absl::ascii_isdigit(static_cast<unsigned char>(c));
   });
-  if (!digits) return Bad(Concat("Content-Length must be a number, got ", Excerpt(*length)));
+  if (!digits) return BadRequest(Concat("Content-Length must be a number, got ", Excerpt(*length)));
   if (error != std::errc() || head->content_length > limits.max_body_bytes) {
     return Refusal{413, Concat("the body has ", Excerpt(*length), " bytes, the limit is ",
                                limits.max_body_bytes)};
@@ -240,7 +239,7 @@ MaybeRefusal CheckBody(RequestHead* head) {
   const bool takes_body =
       head->method == "POST" || head->method == "PUT" || head->method == "PATCH";
   if (!takes_body && head->has_body()) {
-    return Bad(Concat("a ", head->method, " request must have no body"));
+    return BadRequest(Concat("a ", head->method, " request must have no body"));
   }
   // Without a length the body is empty (RFC 9112, 6.3). The following bytes are nevertheless not
   // read as a request: a client that forgot the length may have sent a body that looks like one.
@@ -291,7 +290,7 @@ std::variant<RequestHead, Refusal> ParseRequestHead(std::string_view text,
   RequestHead head;
   const std::string_view request_line = TakeLine(&text);
   MaybeRefusal refusal = ParseRequestLine(request_line, limits, &head);
-  if (!refusal) refusal = ParseHeaders(text, limits, &head.headers);
+  if (!refusal) refusal = ParseHeaders(text, limits, &head);
   if (!refusal) refusal = CheckHost(head);
   if (!refusal) refusal = ReadConnection(&head);
   if (!refusal) refusal = ReadLength(&head, limits);

@@ -202,7 +202,7 @@ TEST(RequestParserTest, ChunksAreMostlyData) {
   RequestParser wasteful(limits);
   wasteful.Consume(Chunked(extended));
   ASSERT_EQ(wasteful.state(), State::kRefused);
-  EXPECT_THAT(wasteful.refusal().message, HasSubstr("more than of data"));
+  EXPECT_THAT(wasteful.refusal().message, HasSubstr("much more bytes than its data"));
 }
 
 TEST(RequestParserTest, HeadSaysHowTheConnectionGoesOn) {
