@@ -94,11 +94,9 @@ absl::Status SchemaOfCalls(const ordered_json& tools, bool parallel, ordered_jso
   return absl::OkStatus();
 }
 
-void Force(const ordered_json& schema, ChatRequest* request) {
-  RequestedGrammar grammar;
-  grammar.spec.text = JsonText(schema);
-  grammar.field = "tools";
-  request->grammar = std::move(grammar);
+// Makes the schema the form of all of the answer's text.
+void DemandSchema(const ordered_json& schema, ChatRequest* request) {
+  request->grammar = RequestedGrammar{{GrammarSpec::Kind::kJsonSchema, JsonText(schema)}, "tools"};
 }
 
 }  // namespace
@@ -133,7 +131,7 @@ absl::Status ReadToolCalls(JsonFields& fields, const ordered_json& tools, const 
   if (choice != nullptr && *choice == ordered_json("required")) {
     ordered_json schema;
     TAOPD_RETURN_IF_ERROR(SchemaOfCalls(tools, request->parallel_tool_calls, &schema));
-    Force(schema, request);
+    DemandSchema(schema, request);
     request->forced_calls = ForcedCalls::kList;
     return absl::OkStatus();
   }
@@ -148,7 +146,7 @@ absl::Status ReadToolCalls(JsonFields& fields, const ordered_json& tools, const 
     for (const ordered_json& tool : tools) {
       const std::string* const name = NameOf(tool);
       if (name == nullptr || *name != request->forced_function) continue;
-      Force(ParametersOf(tool), request);
+      DemandSchema(ParametersOf(tool), request);
       break;
     }
     request->forced_calls = ForcedCalls::kFunction;

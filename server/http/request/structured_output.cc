@@ -45,16 +45,32 @@ struct RequestedForm {
   int num_kinds = 0;
   RequestedGrammar grammar;
 
-  void Set(Kind kind, std::string field, std::string text) {
+  void Set(GrammarSpec spec, const char* field) {
     ++num_kinds;
-    grammar.spec.kind = kind;
-    grammar.spec.text = std::move(text);
-    grammar.field = std::move(field);
-  }
-  void Set(GrammarSpec spec, std::string field) {
-    Set(spec.kind, std::move(field), std::move(spec.text));
+    grammar = {std::move(spec), field};
   }
 };
+
+// Reads response_format of the type json_schema.
+absl::Status ReadFormatSchema(JsonFields& format, RequestedForm* form) {
+  if (format.Find("json_schema") == nullptr) {
+    return FieldError(
+        kFormat,
+        "When response_format type is 'json_schema', the 'json_schema' field must be provided.");
+  }
+  JsonFields& schema = format.Nested("json_schema");
+  TAOPD_RETURN_IF_ERROR(format.error());
+  if (!schema.Text("name") && schema.error().ok())
+    return WrongType("response_format.json_schema.name", "a valid string");
+  schema.Text("description");
+  schema.Bool("strict");  // the text follows the schema in any case
+  const ordered_json* value = schema.Find("schema");
+  TAOPD_RETURN_IF_ERROR(schema.error());
+  if (value == nullptr || !value->is_object())
+    return WrongType("response_format.json_schema.schema", "a valid dictionary");
+  form->Set({Kind::kJsonSchema, JsonText(*value)}, "response_format.json_schema.schema");
+  return absl::OkStatus();
+}
 
 absl::Status ReadFormat(JsonFields& fields, RequestedForm* form) {
   const ordered_json* format = fields.Find(kFormat);
@@ -71,27 +87,11 @@ absl::Status ReadFormat(JsonFields& fields, RequestedForm* form) {
   }
   if (*type == "structural_tag") {
     for (const char* name : {"format", "structures", "triggers"}) nested.Find(name);
-    form->Set(Kind::kStructuralTag, kFormat, JsonText(CurrentForm(*format)));
+    form->Set({Kind::kStructuralTag, JsonText(CurrentForm(*format))}, kFormat);
     return absl::OkStatus();
   }
-  if (*type != "json_schema") return WrongType("response_format.type", types);
-  if (nested.Find("json_schema") == nullptr) {
-    return FieldError(
-        kFormat,
-        "When response_format type is 'json_schema', the 'json_schema' field must be provided.");
-  }
-  JsonFields& schema = nested.Nested("json_schema");
-  TAOPD_RETURN_IF_ERROR(nested.error());
-  if (!schema.Text("name") && schema.error().ok())
-    return WrongType("response_format.json_schema.name", "a valid string");
-  schema.Text("description");
-  schema.Bool("strict");  // the text follows the schema in any case
-  const ordered_json* value = schema.Find("schema");
-  TAOPD_RETURN_IF_ERROR(schema.error());
-  if (value == nullptr || !value->is_object())
-    return WrongType("response_format.json_schema.schema", "a valid dictionary");
-  form->Set(Kind::kJsonSchema, "response_format.json_schema.schema", JsonText(*value));
-  return absl::OkStatus();
+  if (*type == "json_schema") return ReadFormatSchema(nested, form);
+  return WrongType("response_format.type", types);
 }
 
 absl::Status ReadSchema(const ordered_json* schema, RequestedForm* form) {
@@ -99,8 +99,8 @@ absl::Status ReadSchema(const ordered_json* schema, RequestedForm* form) {
   constexpr char kSchema[] = "structured_outputs.json";
   if (!schema->is_string() && !schema->is_object())
     return WrongType(kSchema, "a valid string or dictionary");
-  form->Set(Kind::kJsonSchema, kSchema,
-            schema->is_string() ? schema->get<std::string>() : JsonText(*schema));
+  const std::string text = schema->is_string() ? schema->get<std::string>() : JsonText(*schema);
+  form->Set({Kind::kJsonSchema, text}, kSchema);
   return absl::OkStatus();
 }
 
@@ -128,9 +128,9 @@ absl::Status ReadOutputs(JsonFields& fields, RequestedForm* form) {
                       "You can only use one kind of constraints for structured outputs ('json', "
                       "'regex' or 'choice').");
   }
-  const int before = form->num_kinds;
+  const int num_kinds_before = form->num_kinds;
   TAOPD_RETURN_IF_ERROR(ReadSchema(schema, form));
-  if (regex) form->Set(Kind::kRegex, "structured_outputs.regex", *regex);
+  if (regex) form->Set({Kind::kRegex, *regex}, "structured_outputs.regex");
   TAOPD_RETURN_IF_ERROR(ReadChoices(nested, form));
   if (auto grammar = nested.Text("grammar"))
     form->Set(GrammarOfText(*std::move(grammar)), "structured_outputs.grammar");
@@ -139,7 +139,7 @@ absl::Status ReadOutputs(JsonFields& fields, RequestedForm* form) {
   if (const auto tag = nested.Text("structural_tag")) {
     constexpr char kTag[] = "structured_outputs.structural_tag";
     TAOPD_ASSIGN_OR_RETURN(std::string text, StructuralTagText(*tag, kTag));
-    form->Set(Kind::kStructuralTag, kTag, std::move(text));
+    form->Set({Kind::kStructuralTag, std::move(text)}, kTag);
   }
   form->grammar.spec.any_whitespace = !nested.Bool("disable_any_whitespace").value_or(false);
   for (const char* name : {"whitespace_pattern", "disable_additional_properties"}) {
@@ -149,7 +149,7 @@ absl::Status ReadOutputs(JsonFields& fields, RequestedForm* form) {
     }
   }
   TAOPD_RETURN_IF_ERROR(nested.error());
-  if (form->num_kinds == before) {
+  if (form->num_kinds == num_kinds_before) {
     return FieldError(
         kOutputs, "You must use one kind of structured outputs constraint but none are specified");
   }
