@@ -20,7 +20,9 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Reads the fields that are single numbers. Absent ones keep the model's defaults.
+constexpr int64_t kMaxAllChoices = 16384;  // of all prompts of a request
+
+// Reads the fields that are single numbers. Absent fields change nothing.
 absl::Status ReadNumbers(JsonFields& fields, SamplingParams* sampling) {
   for (const SamplingField& field : SamplingFields()) {
     const std::optional<double> value = field.is_integer
@@ -123,7 +125,7 @@ absl::Status ReadBadWords(JsonFields& fields, const ServedModel& model,
   return absl::OkStatus();
 }
 
-absl::Status ReadCounts(JsonFields& fields, GenerationRequest* request) {
+absl::Status ReadSeedAndNumChoices(JsonFields& fields, GenerationRequest* request) {
   request->seed = SignedSeed(fields.Integer("seed"));
   request->n = fields.Integer("n").value_or(1);
   return CheckNumChoices(request->n, request->sampling.temperature);
@@ -154,8 +156,6 @@ absl::Status ReadStreaming(JsonFields& fields, GenerationRequest* request) {
       nested.Bool("continuous_usage_stats").value_or(false) && request->include_usage;
   return nested.error();
 }
-
-constexpr int64_t kMaxAllChoices = 16384;
 
 absl::Status CheckScoring(const GenerationRequest& request) {
   const PromptScoring& scoring = request.scoring;
@@ -242,7 +242,7 @@ absl::Status ReadSampling(JsonFields& fields, const SamplingParams& defaults,
   TAOPD_RETURN_IF_ERROR(ReadLogitBias(fields, model, &sampling.logit_bias));
   TAOPD_RETURN_IF_ERROR(ReadBadWords(fields, model, &sampling.bad_words_ids));
   TAOPD_RETURN_IF_ERROR(ReadStop(fields, model, request));
-  return ReadCounts(fields, request);
+  return ReadSeedAndNumChoices(fields, request);
 }
 
 absl::Status ReadLogprobs(JsonFields& fields, const char* name, const char* kind,

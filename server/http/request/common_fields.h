@@ -28,7 +28,7 @@ absl::Status ReadSampling(JsonFields& fields, const SamplingParams& defaults,
 absl::Status ReadLogprobs(JsonFields& fields, const char* name, const char* kind,
                           const ServedModel& model, std::optional<int32_t>* out);
 
-// Returns the error of a max_tokens below 1.
+// Returns INVALID_ARGUMENT if max_tokens is below 1.
 absl::Status CheckMaxTokens(int64_t max_tokens);
 
 // Reads prompt_logprobs for a protocol that does not stream them.

@@ -20,14 +20,6 @@ using nlohmann::ordered_json;
 constexpr size_t kMaxLoggedFields = 100;
 constexpr size_t kMaxLoggedBytes = 64;
 
-template <typename Number>
-std::optional<Number> ParseNumber(const std::string& text) {
-  Number number{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
-
 constexpr int64_t kLowest = std::numeric_limits<int64_t>::min();
 constexpr int64_t kHighest = std::numeric_limits<int64_t>::max();
 
@@ -117,18 +109,17 @@ std::optional<bool> JsonFields::Bool(const std::string& name) {
   return std::nullopt;
 }
 
-std::optional<int64_t> JsonFields::Integer(const std::string& name, int64_t low, int64_t high) {
+std::optional<int64_t> JsonFields::Integer(const std::string& name) {
   const ordered_json* value = Find(name);
   if (value == nullptr) return std::nullopt;
   const std::optional<Integral> number = IntegralOfField(*value);
-  if (number && number->fits && number->nearest >= low && number->nearest <= high)
-    return number->nearest;
+  if (number && number->fits) return number->nearest;
   if (!number) {
     Fail(WrongType(prefix_ + name, "a valid integer"));
   } else {
     const std::string got(Excerpt(value->is_string() ? value->get<std::string>() : value->dump()));
-    Fail(FieldValueError(name, got, name, " must be between ", low, " and ", high, ", got ", got,
-                         "."));
+    Fail(FieldValueError(name, got, name, " must be between ", kLowest, " and ", kHighest, ", got ",
+                         got, "."));
   }
   return std::nullopt;
 }
@@ -148,8 +139,11 @@ std::optional<double> JsonFields::Number(const std::string& name) {
   if (value->is_number()) return value->get<double>();
   if (value->is_boolean()) return value->get<bool>() ? 1.0 : 0.0;
   if (value->is_string()) {
-    const auto number = ParseNumber<double>(value->get_ref<const std::string&>());
-    if (number && std::isfinite(*number)) return number;
+    const std::string& text = value->get_ref<const std::string&>();
+    double number = 0.0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    const bool is_whole = error == std::errc() && end == text.data() + text.size();
+    if (is_whole && std::isfinite(number)) return number;
   }
   Fail(WrongType(prefix_ + name, "a valid number"));
   return std::nullopt;

@@ -1,10 +1,10 @@
 // Typed access to the fields of a JSON object. A field of a wrong type becomes the error of this
-// object, unless there is one already, and reads as absent; the caller asks for the error once, at
-// the end. Values are converted as vLLM converts them: "5", 5.0 and 5 are integers, "true", 1 and
-// true are booleans. Not thread-safe.
+// object, unless there is one already, and reads as absent; the caller asks for the error when it
+// has read its fields. Values are converted as vLLM converts them: "5", 5.0 and 5 are integers,
+// "true", 1 and true are booleans. Not thread-safe.
 //
-// The object remembers which fields were asked for: the others are unknown fields. Keys
-// keep the order of the body, which is that of schemas and of chat templates.
+// The object remembers which fields were asked for: the others are unknown fields. Keys keep the
+// order of the body, which is that of schemas and of chat templates.
 #pragma once
 
 #include <cstdint>
@@ -38,10 +38,8 @@ class JsonFields {
   // are not errors of this object. The result lives as long as this object.
   JsonFields& Nested(const std::string& name);
   std::optional<bool> Bool(const std::string& name);
-  // A value outside [low, high] is an error, and so is a whole number that does not fit 64 bits.
-  std::optional<int64_t> Integer(const std::string& name,
-                                 int64_t low = std::numeric_limits<int64_t>::min(),
-                                 int64_t high = std::numeric_limits<int64_t>::max());
+  // A whole number that 64 bits do not hold is an error.
+  std::optional<int64_t> Integer(const std::string& name);
   // Does the same for a field that is cut to a limit, such as max_tokens: a whole number that 64
   // bits do not hold is read as the nearest one that they do.
   std::optional<int64_t> ClampedInteger(const std::string& name);
