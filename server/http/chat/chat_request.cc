@@ -26,7 +26,7 @@ absl::Status ReadPart(const ordered_json& part, const std::string& where, std::s
       part.contains("type") && part["type"].is_string() ? part["type"].get<std::string>() : "text";
   const char* key = type == "refusal" ? "refusal" : "text";
   if (type != "text" && type != "refusal" && type != "input_text" && type != "output_text") {
-    return FieldError("messages", where, " has the type \"", type.substr(0, 64),
+    return FieldError("messages", where, " has the type \"", Excerpt(type),
                       "\": the model reads text only.");
   }
   if (!part.contains(key) || !part[key].is_string())
@@ -55,11 +55,7 @@ absl::Status NormalizeContent(bool as_parts, const std::string& where, ordered_j
   } else if (!content.is_null()) {
     return WrongType(where + ".content", "a valid string");
   }
-  if (as_parts) {
-    (*message)["content"] = std::move(parts);
-  } else {
-    (*message)["content"] = std::move(joined);
-  }
+  (*message)["content"] = as_parts ? std::move(parts) : ordered_json(std::move(joined));
   return absl::OkStatus();
 }
 

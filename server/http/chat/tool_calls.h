@@ -46,10 +46,10 @@ struct AnswerDelta {
   bool empty() const { return content.empty() && calls.empty(); }
 };
 
-// Splits a text while it comes. What may be the beginning of a tag is held back until it is not.
-// Text that begins as a call but never names a function becomes content. As in vLLM, text after
-// the first call is dropped, and llama3_json finds calls only at the beginning of the text. Takes
-// time in proportion to the text. Not thread-safe.
+// Splits a text while it comes. Text that may be the beginning of a tag is held back until more
+// text decides. Text that begins as a call but never names a function becomes content. As in vLLM,
+// text after the first call is dropped, and llama3_json finds calls only at the beginning of the
+// text. Takes time in proportion to the text. Not thread-safe.
 class ToolCallStream {
  public:
   explicit ToolCallStream(ToolCallFormat format)

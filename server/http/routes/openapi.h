@@ -1,5 +1,4 @@
-// The descriptions of the server that it serves itself, made of the table of fields
-// (request/field_table.h).
+// The server's descriptions of itself, made from the table of fields (request/field_table.h).
 #pragma once
 
 #include <string>

@@ -106,11 +106,11 @@ Routes MakeRoutes(ServingState* state, ServerMetrics* metrics) {
   const auto ready = [state](const std::string&, const Caller&) {
     return OkOrError(state->Ready());
   };
-  const auto text = [state, metrics](const std::string&, const Caller&) {
+  const auto metrics_text = [state, metrics](const std::string&, const Caller&) {
     return TextResponse(kPrometheusContentType, metrics->Text(*state));
   };
   using Run = absl::StatusOr<Answer> (*)(const std::string&, const Caller&, ServingState&);
-  const auto answering = [state](const char* path, Run run) -> Route {
+  const auto protocol_route = [state](const char* path, Run run) -> Route {
     return {"POST", path, RouteKind::kWork,
             [state, run](const std::string& body, const Caller& caller) {
               return ToResponse(run(body, caller, *state));
@@ -121,14 +121,14 @@ Routes MakeRoutes(ServingState* state, ServerMetrics* metrics) {
           {"POST", "/ping", RouteKind::kProbe, health},
           {"GET", "/health_generate", RouteKind::kProbe, health},  // SGLang's
           {"GET", "/ready", RouteKind::kProbe, ready},
-          {"GET", "/metrics", RouteKind::kProbe, text},
-          answering("/v1/completions", RunCompletion),
-          answering("/v1/chat/completions", RunChat),
-          answering("/inference/v1/generate", RunTokenGeneration),
-          answering("/generate", RunSglang),
-          answering("/get_sequence_logprobs/", RunSequenceLogprobs),
-          answering("/tokenize", RunTokenize),
-          answering("/detokenize", RunDetokenize),
+          {"GET", "/metrics", RouteKind::kProbe, metrics_text},
+          protocol_route("/v1/completions", RunCompletion),
+          protocol_route("/v1/chat/completions", RunChat),
+          protocol_route("/inference/v1/generate", RunTokenGeneration),
+          protocol_route("/generate", RunSglang),
+          protocol_route("/get_sequence_logprobs/", RunSequenceLogprobs),
+          protocol_route("/tokenize", RunTokenize),
+          protocol_route("/detokenize", RunDetokenize),
           ModelRoute("/tokenizer_info", state, DescribeTokenizer),
           ModelRoute("/v1/models", state, Models),
           ModelRoute("/get_model_info", state, SglangModelInfo),

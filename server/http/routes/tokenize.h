@@ -18,6 +18,7 @@ absl::StatusOr<Answer> RunDetokenize(const std::string& body, const Caller& call
 // Returns tokenizer_config.json as transformers reads it, or an error if there is no tokenizer.
 absl::StatusOr<Answer> DescribeTokenizer(const ServedModel& model);
 
+// The functions below read the bodies. A test calls them to compare the fields with field_table.h.
 struct TokenizeRequest {
   std::vector<int32_t> token_ids;
   bool return_token_strs = false;
