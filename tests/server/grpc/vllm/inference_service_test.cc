@@ -172,40 +172,28 @@ TEST_F(VllmServiceTest, CopiesOfTheFieldsAreCounted) {
   EXPECT_GT(state_.message_budget().num_used(), 8 * 20 * 1000);
 }
 
-TEST_F(VllmServiceTest, AbortEndsTheRequestsOfAnId) {
-  Ready();
-  fake_.engine->Hold(true);
-  std::thread call([&] {
-    vllm::GenerateResponse response;
-    EXPECT_EQ(Generate(Request(), &response).error_code(), grpc::StatusCode::CANCELLED);
-  });
-  fake_.engine->WaitForQueued(1);
-  vllm::AbortRequest abort;
-  abort.add_request_ids("unknown");
-  abort.add_request_ids("r");
-  vllm::AbortResponse done;
-  grpc::ClientContext context;
-  EXPECT_TRUE(control_->Abort(&context, abort, &done).ok());
-  call.join();
-}
-
-TEST_F(VllmServiceTest, NobodyAbortsTheRequestsOfAnother) {
+// A client can abort its own requests and not those of another one.
+TEST_F(VllmServiceTest, AbortEndsTheClientsRequestsOfAnId) {
   Ready();
   ASSERT_OK(state_.trusted_proxies().Set({"127.0.0.0/8", "::1"}));
-  fake_.engine->Hold(true);
-  std::thread call([&] {
-    vllm::GenerateResponse response;
-    EXPECT_TRUE(Generate(Request(), &response).ok());
-  });
-  fake_.engine->WaitForQueued(1);
-  vllm::AbortRequest abort;
-  abort.add_request_ids("r");
-  vllm::AbortResponse done;
-  grpc::ClientContext context;
-  context.AddMetadata("x-forwarded-for", "192.0.2.7");
-  EXPECT_TRUE(control_->Abort(&context, abort, &done).ok());
-  fake_.engine->Hold(false);
-  call.join();
+  for (const bool is_own : {true, false}) {
+    fake_.engine->Hold(true);
+    std::thread call([&] {
+      vllm::GenerateResponse response;
+      EXPECT_EQ(Generate(Request(), &response).error_code(),
+                is_own ? grpc::StatusCode::CANCELLED : grpc::StatusCode::OK);
+    });
+    fake_.engine->WaitForQueued(1);
+    vllm::AbortRequest abort;
+    abort.add_request_ids("unknown");
+    abort.add_request_ids("r");
+    vllm::AbortResponse done;
+    grpc::ClientContext context;
+    if (!is_own) context.AddMetadata("x-forwarded-for", "192.0.2.7");
+    EXPECT_TRUE(control_->Abort(&context, abort, &done).ok());
+    fake_.engine->Hold(false);
+    call.join();
+  }
 }
 
 TEST_F(VllmServiceTest, InfoSaysWhatIsServed) {
