@@ -50,8 +50,7 @@ TEST_F(GrpcKeysTest, EveryMethodAsksForAKey) {
 TEST_F(GrpcKeysTest, ARefusedCallIsCountedOnce) {
   for (const std::string& method : Methods()) Call(method, {});
   // A call is counted after its answer has left: the server ends when all are.
-  server_->Shutdown(absl::InfiniteFuture());
-  server_.reset();
+  ShutDown();
   const std::string text = metrics_.Text(state_);
   for (const char* method :
        {"grpc/Score", "grpc/ScoreStream", "grpc/Generate", "grpc/GetTeacherInfo",
