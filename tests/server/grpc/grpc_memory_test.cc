@@ -98,8 +98,11 @@ TEST_F(GrpcMemoryTest, MalformedRequestsAreRefusedByName) {
   }
 }
 
-TEST_F(GrpcMemoryTest, TextThatIsNotUtf8IsRefusedByTheNameOfItsMessage) {
+// protobuf would also write a line for each such text, which a client could fill a disk with.
+TEST_F(GrpcMemoryTest, TextThatIsNotUtf8IsRefusedByTheNameOfItsMessageWithoutALine) {
+  ::testing::internal::CaptureStderr();
   const grpc::Status status = Call("/taopd.v1.Teacher/Score", "\x0a\x02\xff\xfe");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_THAT(status.error_message(),
               AllOf(HasSubstr("taopd.v1.ScoreRequest of 4 bytes"), HasSubstr("not UTF-8")));
@@ -124,20 +127,22 @@ TEST_F(GrpcMemoryTest, FewUnknownFieldsAreIgnored) {
   EXPECT_TRUE(Call("/taopd.v1.Teacher/Score", message).ok());
 }
 
-TEST_F(GrpcMemoryTest, RefusedMessagesAreCounted) {
+TEST_F(GrpcMemoryTest, AnsweredAndRefusedMessagesAreCounted) {
+  EXPECT_TRUE(Call("/taopd.v1.Teacher/Score", MakeScoreRequest().SerializeAsString()).ok());
   const std::vector<std::string> paths = {"/taopd.v1.Teacher/Score", "/taopd.v1.Teacher/Generate",
                                           "/vllm.Control/Abort"};
   for (const std::string& path : paths) {
     EXPECT_EQ(Call(path, "\x0a\x05r").error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   }
   // A call is counted after its answer has left: the server ends when all are.
-  server_->Shutdown(absl::InfiniteFuture());
-  server_.reset();
+  ShutDown();
   for (const char* method : {"grpc/Score", "grpc/Generate", "grpc/vllm.Control/Abort"}) {
     EXPECT_THAT(metrics_.Text(state_),
                 HasSubstr(Concat("taopd_teacher_requests_total{code=\"INVALID_ARGUMENT\",method=\"",
                                  method, "\"} 1\n")));
   }
+  EXPECT_THAT(metrics_.Text(state_),
+              HasSubstr("taopd_teacher_requests_total{code=\"OK\",method=\"grpc/Score\"} 1\n"));
 }
 
 }  // namespace

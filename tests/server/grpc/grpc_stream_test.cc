@@ -22,26 +22,6 @@ class GrpcStreamTest : public GrpcServerFixture {
   }
 };
 
-TEST_F(GrpcStreamTest, MemoryOfAnswersIsReturned) {
-  Ready();
-  grpc::ClientContext context;
-  auto stream = stub_->ScoreStream(&context);
-  v1::ScoreStreamResponse response;
-  for (int i = 0; i < 5; ++i) {
-    ASSERT_TRUE(stream->Write(MakeScoreRequest()));
-    ASSERT_TRUE(stream->Read(&response));
-    EXPECT_TRUE(response.has_response());
-  }
-  stream->WritesDone();
-  EXPECT_FALSE(stream->Read(&response));
-  v1::ScoreResponse unary;
-  EXPECT_TRUE(Score(MakeScoreRequest(), &unary).ok());
-  fake_.engine->Drain(absl::InfiniteFuture());
-  server_->Shutdown(absl::Now() + absl::Seconds(30));
-  server_.reset();
-  EXPECT_EQ(state_.message_budget().num_used(), 0);
-}
-
 TEST_F(GrpcStreamTest, StreamAnswersEachRequestOnce) {
   Ready();
   constexpr int kNumRequests = 300;
