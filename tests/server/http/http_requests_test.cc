@@ -1,5 +1,5 @@
-// Requests that clients send and that a server may easily misread: without a length, with offers of
-// other protocols, with numbers of any size.
+// Requests that clients send and that a server may easily misread: without a length, and with
+// numbers of any size.
 #include <nlohmann/json.hpp>
 
 #include "tests/server/http/http_server_fixture.h"
@@ -24,19 +24,6 @@ TEST_F(HttpRequestsTest, APostWithoutALengthHasAnEmptyBody) {
     EXPECT_THAT(answer, StartsWith("HTTP/1.1 400 ")) << path;
     EXPECT_THAT(answer, HasSubstr("{\"error\":{\"message\":")) << path;
   }
-}
-
-TEST_F(HttpRequestsTest, OffersOfOtherProtocolsAreIgnored) {
-  Ready();
-  const std::string offer =
-      "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n";
-  EXPECT_THAT(Raw("GET /health HTTP/1.1\r\nHost: a\r\n" + offer + "Connection: close\r\n\r\n"),
-              StartsWith("HTTP/1.1 200 "));
-  const std::string body = "{\"prompt\":[1],\"max_tokens\":1}";
-  EXPECT_THAT(Raw("POST /v1/completions HTTP/1.1\r\nHost: a\r\n" + offer +
-                  "Connection: close\r\nContent-Type: application/json\r\nContent-Length: " +
-                  std::to_string(body.size()) + "\r\n\r\n" + body),
-              StartsWith("HTTP/1.1 200 "));
 }
 
 // Any number of tokens that is more than the context leaves means "as many as there are".

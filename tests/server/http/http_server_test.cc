@@ -22,9 +22,13 @@ TEST_F(HttpServerTest, LoadingReadyDraining) {
   const auto health = client_->Get("/health");
   EXPECT_EQ(health->status, 200);
   EXPECT_EQ(health->body, "");
-  EXPECT_EQ(Complete("{\"prompt\":[1]}")->status, 200);
+  const auto answer = Complete("{\"prompt\":[1]}");
+  EXPECT_EQ(answer->status, 200);
+  EXPECT_EQ(answer->get_header_value("Content-Type"), "application/json");
   state_.SetDraining();
-  EXPECT_EQ(client_->Get("/health")->status, 503);
+  const auto unhealthy = client_->Get("/health");
+  EXPECT_EQ(unhealthy->status, 503);
+  EXPECT_THAT(unhealthy->body, HasSubstr("the server is draining"));
   const auto refused = Complete("{\"prompt\":[1]}");
   EXPECT_EQ(refused->status, 503);
   EXPECT_EQ(refused->get_header_value("Connection"), "close");
@@ -56,44 +60,6 @@ TEST_F(HttpServerTest, UnknownRoutesAndMethods) {
   EXPECT_EQ(method->status, 405);
   EXPECT_EQ(method->get_header_value("Allow"), "POST");
   EXPECT_EQ(method->body, R"({"detail":"Method Not Allowed"})");
-}
-
-TEST_F(HttpServerTest, ScoresABatchOfPrompts) {
-  Ready();
-  const auto answer = Complete(
-      "{\"prompt\":[[3,1,4],[5]],\"max_tokens\":1,\"temperature\":0,\"prompt_logprobs\":2}");
-  ASSERT_EQ(answer->status, 200) << answer->body;
-  EXPECT_EQ(answer->get_header_value("Content-Type"), "application/json");
-  const json body = json::parse(answer->body);
-  ASSERT_EQ(body["choices"].size(), 2u);
-  EXPECT_EQ(body["usage"]["prompt_tokens"], 4);
-  EXPECT_EQ(body["usage"]["completion_tokens"], 2);
-  EXPECT_EQ(body["choices"][1]["prompt_logprobs"], json::array({nullptr}));
-  EXPECT_EQ(body["choices"][0]["prompt_logprobs"].size(), 3u);
-}
-
-TEST_F(HttpServerTest, LogprobsOfSampledTokensAreUnderTemperatureOne) {
-  Ready();
-  const auto answer = Complete(
-      "{\"prompt\":[3,1],\"max_tokens\":2,\"temperature\":0.5,\"logprobs\":1,"
-      "\"ignore_eos\":true,\"return_token_ids\":true}");
-  ASSERT_EQ(answer->status, 200) << answer->body;
-  const json choice = json::parse(answer->body)["choices"][0];
-  std::vector<int32_t> ids = {3, 1};
-  for (size_t i = 0; i < 2; ++i) {
-    const int32_t id = choice["token_ids"][i];
-    const float expected = static_cast<float>(FakeLogProbs(ids, ids.size(), 1.0)[id]);
-    EXPECT_EQ(choice["logprobs"]["token_logprobs"][i].get<float>(), expected);
-    EXPECT_EQ(choice["logprobs"]["top_logprobs"][i]["token_id:" + std::to_string(id)].get<float>(),
-              expected);
-    ids.push_back(id);
-  }
-}
-
-TEST_F(HttpServerTest, ClientOfARequestIsThePeersAddress) {
-  Ready();
-  EXPECT_EQ(Complete("{\"prompt\":[1]}")->status, 200);
-  EXPECT_EQ(fake_.engine->seen().at(0).client, "127.0.0.1");
 }
 
 TEST_F(HttpServerTest, ClientOfARequestIsTheOneThatATrustedProxyNames) {
@@ -128,32 +94,17 @@ TEST_F(HttpServerTest, Ipv4ClientOfAnIpv6ServerKeepsItsAddress) {
   (*server)->Shutdown(absl::Now());
 }
 
-TEST_F(HttpServerTest, FailedDeviceIs503) {
+TEST_F(HttpServerTest, RequestIdHeaderNamesTheAnswerUpToItsLimit) {
   Ready();
-  const EngineStats stats = {.device_failed = true};
-  fake_.engine->SetStats(stats);
-  const auto health = client_->Get("/health");
-  EXPECT_EQ(health->status, 503);
-  EXPECT_THAT(health->body, HasSubstr("the device no longer computes"));
-}
-
-TEST_F(HttpServerTest, RequestIdHeaderNamesTheAnswer) {
-  Ready();
-  const auto answer = client_->Post("/v1/completions", {{"X-Request-Id", "abc\"d"}},
-                                    "{\"prompt\":[1]}", "application/json");
-  EXPECT_EQ(json::parse(answer->body)["id"], "cmpl-abc\"d");
-}
-
-TEST_F(HttpServerTest, LongRequestIdHeadersAreRefused) {
-  Ready();
-  for (const size_t size : {1024u, 1025u}) {
-    const auto answer = client_->Post("/v1/completions", {{"X-Request-Id", std::string(size, 'i')}},
-                                      "{\"prompt\":[1]}", "application/json");
-    EXPECT_EQ(answer->status, size > 1024 ? 400 : 200);
-    EXPECT_EQ(
-        answer->body.find("X-Request-Id has 1025 bytes, the limit is 1024") != std::string::npos,
-        size > 1024);
-  }
+  const auto complete = [this](const std::string& id) {
+    return client_->Post("/v1/completions", {{"X-Request-Id", id}}, "{\"prompt\":[1]}",
+                         "application/json");
+  };
+  EXPECT_EQ(json::parse(complete("abc\"d")->body)["id"], "cmpl-abc\"d");
+  EXPECT_EQ(complete(std::string(1024, 'i'))->status, 200);
+  const auto refused = complete(std::string(1025, 'i'));
+  EXPECT_EQ(refused->status, 400);
+  EXPECT_THAT(refused->body, HasSubstr("X-Request-Id has 1025 bytes, the limit is 1024"));
 }
 
 TEST_F(HttpServerTest, FullQueueIs429) {
@@ -178,14 +129,6 @@ TEST_F(HttpServerTest, FullQueueIs429) {
   EXPECT_THAT(hopeless->body, HasSubstr("more than max_queued_tokens 3"));
   fake_.engine->Hold(false);
   first.join();
-}
-
-TEST_F(HttpServerTest, EngineFailureIs500AndTheServerLives) {
-  Ready();
-  fake_.engine->FailWith(Internal("device lost"));
-  EXPECT_EQ(Complete("{\"prompt\":[1]}")->status, 500);
-  fake_.engine->FailWith(absl::OkStatus());
-  EXPECT_EQ(Complete("{\"prompt\":[1]}")->status, 200);
 }
 
 // The texts of a stream come from it, so the stream throws after its head was sent.

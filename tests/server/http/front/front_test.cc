@@ -180,14 +180,6 @@ TEST_F(FrontTest, PipelinedRequestsAreAnsweredInOrder) {
   EXPECT_THAT(answers, EndsWith("Connection: close\r\n\r\n"));
 }
 
-TEST_F(FrontTest, BytesMayArriveOneByOne) {
-  Start();
-  RawClient client(port_);
-  const std::string request = Post("/", "body");
-  for (const char c : request) client.Send(std::string(1, c));
-  EXPECT_THAT(client.ReadUntil("body"), StartsWith("HTTP/1.1 200"));
-}
-
 TEST_F(FrontTest, NothingBehindARefusalIsRead) {
   Start();
   bool reset = true;

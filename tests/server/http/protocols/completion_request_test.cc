@@ -194,6 +194,8 @@ TEST(CompletionRequestTest, ErrorsOfSamplingAreVllms) {
        "min_tokens must be greater than or equal to 0, got -1."},
       {R"("min_tokens":17)", "min_tokens",
        "min_tokens must be less than or equal to max_tokens=16, got 17."},
+      {R"("min_tokens":64,"max_tokens":100)", "min_tokens",
+       "less than or equal to max_tokens=63, got 64."},
       {R"("n":0)", "n", "n must be at least 1, got 0."},
       {R"("logit_bias":{"x":1})", "logit_bias", "cannot be converted to integer token IDs: ['x']"},
       {R"("logit_bias":{")" + std::string(100000, 'x') + "\":1}", "logit_bias", nullptr},

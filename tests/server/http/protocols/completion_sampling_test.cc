@@ -107,16 +107,6 @@ TEST(CompletionSamplingTest, BadWordsAreForbiddenWithAndWithoutALeadingSpace) {
   EXPECT_THAT(Accepted({{"bad_words", {"b"}}}).sampling.bad_words_ids, ElementsAre(ElementsAre(1)));
 }
 
-TEST(CompletionSamplingTest, MaxTokensIsCutToTheContext) {
-  EXPECT_EQ(Accepted({{"max_tokens", 62}}).prompts[0].max_new_tokens, 62);
-  EXPECT_EQ(Accepted({{"max_tokens", 63}}).prompts[0].max_new_tokens, 63);
-  EXPECT_EQ(Accepted({{"max_tokens", 64}}).prompts[0].max_new_tokens, 63);
-  EXPECT_EQ(Accepted({{"max_tokens", INT64_MAX}}).prompts[0].max_new_tokens, 63);
-  EXPECT_EQ(Refused({{"max_tokens", 100}, {"min_tokens", 64}}).message,
-            "min_tokens must be less than or equal to max_tokens=63, got 64. "
-            "(parameter=min_tokens)");
-}
-
 TEST(CompletionSamplingTest, ChoicesOfAllPromptsAreLimited) {
   const std::string body = R"({"prompt":[[1],[2]],"n":8193})";
   const auto parsed = ReadAs(ReadCompletionRequest, body, *MakeFakeModel().model);

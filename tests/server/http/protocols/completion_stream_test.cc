@@ -124,17 +124,6 @@ TEST_F(CompletionStreamTest, EchoWithoutTokensIsOneChunk) {
   EXPECT_EQ(choice["prompt_token_ids"], json({3, 4}));
 }
 
-TEST_F(CompletionStreamTest, ChoicesAreInterleavedUnderTheirIndices) {
-  const json body = {{"prompt", {3}}, {"max_tokens", 4}, {"n", 3},
-                     {"seed", 1},     {"stream", true},  {"ignore_eos", true}};
-  std::map<int, int> num_tokens;
-  for (const json& event : Events(body)) {
-    const json& choice = event["choices"][0];
-    num_tokens[choice["index"]] += choice["text"].get<std::string>().size();
-  }
-  EXPECT_EQ(num_tokens, (std::map<int, int>{{0, 4}, {1, 4}, {2, 4}}));
-}
-
 TEST_F(CompletionStreamTest, WhatMayBecomeAStopStringIsHeldBack) {
   json body = {{"prompt", {3}}, {"max_tokens", 12}, {"ignore_eos", true}};
   const std::string text = Whole(body)[0]["text"];

@@ -45,13 +45,6 @@ TEST_F(CompletionTest, PromptsAreScoredOnceForAllChoices) {
   EXPECT_EQ(answer["choices"][1]["prompt_logprobs"], answer["choices"][0]["prompt_logprobs"]);
 }
 
-TEST_F(CompletionTest, EngineIsToldWhoAsksAndWhichPrefixesMayBeShared) {
-  Complete({{"prompt", {1}}, {"cache_salt", "pepper"}, {"user", "someone"}});
-  const InferenceRequest request = fake_.engine->seen().at(0);
-  EXPECT_EQ(request.client, "192.0.2.7");
-  EXPECT_EQ(request.cache_salt, "pepper");
-}
-
 TEST_F(CompletionTest, OnlyWhatIsReportedIsComputed) {
   Complete({{"prompt", {1}}});
   Complete({{"prompt", {1}}, {"logprobs", 2}, {"temperature", 0.5}});
