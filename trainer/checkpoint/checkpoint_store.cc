@@ -219,6 +219,7 @@ absl::Status CheckpointStore::MoveAside(const std::string& path) {
     const std::string aside = Concat(dir_, "/damaged-", fs::path(path).filename().string(), "-", n);
     if (FileExists(aside)) continue;
     LogWarning("damaged checkpoint is moved aside", {{"to", aside}});
+    damaged_.erase(path);
     return Rename(path, aside);
   }
 }
@@ -258,6 +259,7 @@ absl::Status CheckpointStore::Delete(const std::string& path) {
       Concat(dir_, "/", kTrashPrefix, fs::path(path).filename().string(), "-", getpid());
   TAOPD_RETURN_IF_ERROR(RemoveAll(trash));  // left by a deletion that failed half-way
   TAOPD_RETURN_IF_ERROR(Rename(path, trash));
+  damaged_.erase(path);
   TAOPD_RETURN_IF_ERROR(SyncDirectory(dir_));
   return RemoveAll(trash);
 }

@@ -89,7 +89,9 @@ class CheckpointStore {
   const std::string dir_;
   const CheckpointOptions options_;
   std::set<int64_t> pinned_steps_;
-  std::set<std::string> damaged_;  // paths of damaged checkpoints; each is logged once
+  // The paths where checkpoints are damaged; each is logged once. A path leaves the set when its
+  // checkpoint is moved or deleted, because its step may be saved there again.
+  std::set<std::string> damaged_;
 };
 
 }  // namespace taopd

@@ -99,6 +99,18 @@ TEST_F(CheckpointStoreTest, DamagedStepIsMovedAsideWhenSavedAnew) {
   EXPECT_EQ(ReadFile(Path("damaged-step-000003-1/state.json")), "damaged");
 }
 
+// A new checkpoint at the path of a damaged one counts like any other.
+TEST_F(CheckpointStoreTest, RetentionForgetsDamageThatIsMovedOrDeleted) {
+  for (const int64_t step : {3, 4}) {
+    ASSERT_OK(Save(step));
+    WriteFile(Path(Concat("step-00000", step, "/state.json")), "damaged");
+  }
+  EXPECT_ERROR(store_->Newest(), kDataLoss, "all 2 checkpoints");
+  ASSERT_OK(store_->DeleteAfter(3));
+  for (int64_t step = 3; step <= 6; ++step) ASSERT_OK(Save(step));
+  EXPECT_EQ(Steps(), (std::vector<int64_t>{5, 6}));
+}
+
 TEST_F(CheckpointStoreTest, FailedWriteLeavesTheOlder) {
   ASSERT_OK(Save(1));
   const auto failed = store_->Save(2, [&](const std::string& to) {
