@@ -48,8 +48,6 @@ std::optional<std::pair<int64_t, int64_t>> PositionOfName(const std::string& nam
   return std::pair(step, mini_batch);
 }
 
-bool StartsWith(const std::string& text, const char* prefix) { return text.rfind(prefix, 0) == 0; }
-
 absl::Status RemoveAll(const std::string& path) {
   std::error_code error;
   fs::remove_all(path, error);
@@ -143,8 +141,8 @@ absl::Status CheckpointStore::RemoveLeftovers() {
   for (const std::string& name : names) {
     const std::string path = dir_ + "/" + name;
     const bool is_leftover =
-        StartsWith(name, kTrashPrefix) ||
-        (StartsWith(name, kTemporaryPrefix) && TemporaryDirectory::IsAbandoned(path));
+        name.starts_with(kTrashPrefix) ||
+        (name.starts_with(kTemporaryPrefix) && TemporaryDirectory::IsAbandoned(path));
     if (!is_leftover) continue;
     LogInfo("removing a leftover of an earlier process", {{"path", path}});
     TAOPD_RETURN_IF_ERROR(RemoveAll(path));

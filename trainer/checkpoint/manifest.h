@@ -2,7 +2,7 @@
 // that every file was written in full, and its hashes show whether a file has changed since.
 //
 //   {"format": "taopd-checkpoint", "version": 1, "step": 120,
-//    "files": {"student/model.safetensors": {"size_bytes": 123, "sha256": "..."}, ...}}
+//    "files": {"model/model.safetensors": {"size_bytes": 123, "sha256": "..."}, ...}}
 #pragma once
 
 #include <cstdint>

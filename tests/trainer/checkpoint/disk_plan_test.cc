@@ -1,6 +1,5 @@
 #include "trainer/checkpoint/disk_plan.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -11,8 +10,6 @@
 
 namespace taopd::testing {
 namespace {
-
-using ::testing::HasSubstr;
 
 TEST(DiskPlan, WarnsAndRefusesOnlyWhereNotOneCheckpointFits) {
   DiskPlan plan = {.checkpoint_bytes = 100, .model_bytes = 30, .num_checkpoints = 3};
