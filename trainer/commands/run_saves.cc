@@ -41,14 +41,10 @@ absl::Status RunSaves::Restore(const TrainConfig& config, const Shares& shares) 
 
 absl::StatusOr<bool> RunSaves::WaitForNextStep() {
   if (group_.is_root()) {
-    const TrainerPhase before = run_state_.status().phase;
-    const bool is_paused = run_state_.pause_requested();
-    if (is_paused) run_state_.SetPhase(TrainerPhase::kPaused);
     // Save requests during the pause are carried out at once, because no step is in progress.
     run_state_.WaitWhilePaused([this] {
       if (group_.AgreeOnLargest(kSave).ok()) Save().IgnoreError();
     });
-    if (is_paused) run_state_.SetPhase(before);
     if (wall_time_.IsUp(absl::Now())) {
       LogInfo("stopping: trainer.max_wall_time_s has no room for one more step",
               {{"step", run_.state().step},

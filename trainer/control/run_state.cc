@@ -1,5 +1,6 @@
 #include "trainer/control/run_state.h"
 
+#include <optional>
 #include <utility>
 
 namespace taopd {
@@ -47,15 +48,22 @@ bool RunState::pause_requested() const {
 }
 
 void RunState::WaitWhilePaused(const std::function<void()>& save) {
+  std::optional<TrainerPhase> before;
   while (true) {
     {
       absl::MutexLock lock(&mutex_);
+      // Under the lock that a pause takes, so that each pause is visible as such (is_paused).
+      if (!before && pause_ && stop_ == kExitOk)
+        before = std::exchange(status_.phase, TrainerPhase::kPaused);
       auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         return !pause_ || stop_ != kExitOk || save_requested_;
       };
       mutex_.Await(absl::Condition(&has_work));
       ++num_progress_;
-      if (!pause_ || stop_ != kExitOk) return;
+      if (!pause_ || stop_ != kExitOk) {
+        if (before) status_.phase = *before;
+        return;
+      }
     }
     if (TakeSaveRequest()) save();
   }

@@ -71,8 +71,8 @@ class RunState {
   // no longer called. `pass_on` must not block and may call RequestStop of other objects only.
   void PassStopsOn(std::function<void(ExitCode)> pass_on);
   bool pause_requested() const;
-  // Blocks while the run is paused and no stop is requested. When a save is requested during the
-  // pause, calls `save`, which must do what the loop does when TakeSaveRequest returns true.
+  // Blocks while the run is paused and no stop is requested, in the phase kPaused. If a save is
+  // requested meanwhile, calls `save`, which must do what the loop does after TakeSaveRequest.
   void WaitWhilePaused(const std::function<void()>& save);
   // Blocks while the phase is kWaitingForStorage, at most for `timeout`, until a stop is requested.
   // Returns whether one was requested in this phase: the run is then told to give up its state.

@@ -47,6 +47,19 @@ TEST(RunStateTest, PauseHoldsTheLoopUntilResume) {
   EXPECT_FALSE(state.pause_requested());
 }
 
+// Liveness counts a wait as a pause only in this phase, so no moment may be without it.
+TEST(RunStateTest, APauseIsAPhase) {
+  RunState state;
+  state.SetPhase(TrainerPhase::kRunning);
+  state.RequestPause(true);
+  EXPECT_OK(state.RequestSave());
+  state.WaitWhilePaused([&] {
+    EXPECT_TRUE(state.is_paused());
+    state.RequestPause(false);
+  });
+  EXPECT_EQ(state.status().phase, TrainerPhase::kRunning);
+}
+
 TEST(RunStateTest, StopEndsAPause) {
   RunState state;
   state.RequestPause(true);
