@@ -232,7 +232,7 @@ std::string StatusJson(const RunStatus& status) {
   Json metrics = Json::object();
   for (const auto& [name, value] : status.metrics) metrics[name] = value;
   const Json json = {{"run_name", status.run_name},
-                     {"phase", TrainerPhaseName(status.phase)},
+                     {"phase", NameOf(status.phase)},
                      {"step", status.step},
                      {"total_steps", status.total_steps},
                      {"metrics", std::move(metrics)},

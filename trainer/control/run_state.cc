@@ -4,29 +4,6 @@
 #include <utility>
 
 namespace taopd {
-const char* TrainerPhaseName(TrainerPhase phase) {
-  switch (phase) {
-    case TrainerPhase::kStarting:
-      return "starting";
-    case TrainerPhase::kRunning:
-      return "running";
-    case TrainerPhase::kPaused:
-      return "paused";
-    case TrainerPhase::kWaitingForTeacher:
-      return "waiting_for_teacher";
-    case TrainerPhase::kWaitingForStorage:
-      return "waiting_for_storage";
-    case TrainerPhase::kEvaluating:
-      return "evaluating";
-    case TrainerPhase::kSaving:
-      return "saving";
-    case TrainerPhase::kStopping:
-      return "stopping";
-    case TrainerPhase::kFinished:
-      return "finished";
-  }
-  return "unknown";
-}
 
 void RunState::Update(const std::function<void(RunStatus&)>& change) {
   absl::MutexLock lock(&mutex_);

@@ -12,6 +12,7 @@
 
 #include "common/base/exit_code.h"
 #include "common/base/status.h"
+#include "common/config/settings.h"
 #include "common/metrics/sink.h"
 
 namespace taopd {
@@ -27,8 +28,17 @@ enum class TrainerPhase {
   kStopping,
   kFinished
 };
-// "running", "waiting_for_teacher", ...
-const char* TrainerPhaseName(TrainerPhase phase);
+inline EnumNames<TrainerPhase> NamesOf(TrainerPhase) {
+  return {{TrainerPhase::kStarting, "starting"},
+          {TrainerPhase::kRunning, "running"},
+          {TrainerPhase::kPaused, "paused"},
+          {TrainerPhase::kWaitingForTeacher, "waiting_for_teacher"},
+          {TrainerPhase::kWaitingForStorage, "waiting_for_storage"},
+          {TrainerPhase::kEvaluating, "evaluating"},
+          {TrainerPhase::kSaving, "saving"},
+          {TrainerPhase::kStopping, "stopping"},
+          {TrainerPhase::kFinished, "finished"}};
+}
 
 // The state of the teacher, as the trainer sees it.
 struct TeacherHealth {

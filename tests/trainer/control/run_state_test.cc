@@ -23,7 +23,7 @@ TEST(RunStateTest, StatusIsWhatTheLoopPublished) {
   state.Update([](RunStatus& status) { status.phase = TrainerPhase::kEvaluating; });
   EXPECT_EQ(state.status().run_name, "run");
   EXPECT_EQ(state.status().step, 3);
-  EXPECT_STREQ(TrainerPhaseName(state.status().phase), "evaluating");
+  EXPECT_EQ(NameOf(state.status().phase), "evaluating");
 }
 
 TEST(RunStateTest, PauseHoldsTheLoopUntilResume) {
