@@ -12,22 +12,20 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "common/wire/bearer.h"
 #include "trainer/control/host_names.h"
 #include "trainer/control/live_page.h"
 
 namespace taopd {
 namespace {
 
-// Whether `header` is "Bearer TOKEN". Takes the same time for every header of one length, so that
-// the token cannot be guessed byte by byte.
-bool IsBearerOf(std::string_view header, std::string_view token) {
-  constexpr std::string_view kScheme = "Bearer ";
-  if (header.size() != kScheme.size() + token.size()) return false;
+// Returns whether `shown` is the token. Takes the same time for every text of the token's length,
+// so that the token cannot be guessed byte by byte.
+bool IsToken(std::string_view shown, std::string_view token) {
+  if (shown.size() != token.size()) return false;
   unsigned char difference = 0;
-  for (size_t i = 0; i < header.size(); ++i) {
-    const char expected = i < kScheme.size() ? kScheme[i] : token[i - kScheme.size()];
-    difference |= static_cast<unsigned char>(header[i] ^ expected);
-  }
+  for (size_t i = 0; i < token.size(); ++i)
+    difference |= static_cast<unsigned char>(shown[i] ^ token[i]);
   return difference == 0;
 }
 
@@ -173,7 +171,8 @@ class HttpControlServer final : public ControlServer {
       return Refuse(403, "the header X-Taopd-Control is missing, such as X-Taopd-Control: 1",
                     response);
     }
-    if (!token_.empty() && !IsBearerOf(request.get_header_value("Authorization"), token_)) {
+    const std::string authorization = request.get_header_value("Authorization");
+    if (!token_.empty() && !IsToken(BearerKeyOf(authorization), token_)) {
       response->set_header("WWW-Authenticate", "Bearer");
       const bool has_other = request.has_header("Authorization");
       return Refuse(401,

@@ -201,6 +201,7 @@ TEST_F(ControlServerTest, WithATokenOnlyReadingIsFree) {
   EXPECT_EQ(httplib::Client("127.0.0.1", port).Get("/status")->status, 200);
   EXPECT_EQ(Post(port, "/pause", {{"Authorization", "Bearer s3cret"}})->status, 202);
   EXPECT_TRUE(state_.pause_requested());
+  EXPECT_EQ(Post(port, "/resume", {{"Authorization", "bEARER s3cret"}})->status, 202);
 }
 
 TEST_F(ControlServerTest, OptionsAreChecked) {
