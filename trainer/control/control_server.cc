@@ -38,67 +38,10 @@ class HttpControlServer final : public ControlServer {
         token_(options.token),
         host_names_(options.host, options.allowed_hosts),
         pages_(std::move(pages)) {
-    // The library's default sets SO_REUSEPORT, with which a second trainer on the port would start
-    // and take a share of the requests.
-    server_.set_socket_options([](int socket) {
-      const int yes = 1;
-      setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-    });
-    server_.new_task_queue = [] { return new httplib::ThreadPool(kNumThreads); };
-    server_.set_payload_max_length(1024);
-    server_.set_read_timeout(std::chrono::seconds(2));
-    server_.set_write_timeout(std::chrono::seconds(5));
-    server_.set_keep_alive_timeout(2);
-    server_.set_keep_alive_max_count(100);
-    server_.set_exception_handler(
-        [](const httplib::Request&, httplib::Response& response, std::exception_ptr) {
-          Refuse(500, "internal error", &response);
-        });
-    // The library refuses unknown paths, malformed requests and long bodies by itself.
-    server_.set_error_handler([](const httplib::Request& request, httplib::Response& response) {
-      if (!response.body.empty()) return;
-      const std::string reason = response.status == 404   ? "there is no such page or action: "
-                                 : response.status == 413 ? "the body is too long: "
-                                                          : "the request cannot be read: ";
-      Refuse(response.status, Concat(reason, request.method, " ", request.path), &response);
-    });
-    server_.set_pre_routing_handler(
-        [this](const httplib::Request& request, httplib::Response& response) {
-          return IsDone(request, &response) ? httplib::Server::HandlerResponse::Handled
-                                            : httplib::Server::HandlerResponse::Unhandled;
-        });
-    server_.Get("/status", [this](const httplib::Request&, httplib::Response& response) {
-      response.set_content(StatusJson(state_->status()) + "\n", "application/json");
-    });
-    server_.Get("/metrics", [this](const httplib::Request&, httplib::Response& response) {
-      response.set_content(pages_.prometheus_text ? pages_.prometheus_text() : std::string(),
-                           "text/plain; version=0.0.4; charset=utf-8");
-    });
-    server_.Get("/healthz", [this](const httplib::Request&, httplib::Response& response) {
-      const absl::Status health = pages_.health ? pages_.health() : absl::OkStatus();
-      if (!health.ok()) return Refuse(503, std::string(health.message()), &response);
-      response.set_content("ok\n", "text/plain");
-    });
-    server_.Get("/", [this](const httplib::Request&, httplib::Response& response) {
-      response.set_header("Content-Security-Policy", LivePageSecurityPolicy());
-      response.set_content(LivePage(/*asks_for_token=*/!token_.empty()),
-                           "text/html; charset=utf-8");
-    });
-    server_.Get("/report",
-                [this](const httplib::Request&, httplib::Response& r) { SendReport(&r); });
-    AddAction("/pause", [this] {
-      state_->RequestPause(true);
-      return absl::OkStatus();
-    });
-    AddAction("/resume", [this] {
-      state_->RequestPause(false);
-      return absl::OkStatus();
-    });
-    AddAction("/stop", [this] {
-      state_->RequestStop(kExitStoppedByUser);
-      return absl::OkStatus();
-    });
-    AddAction("/save", [this] { return state_->RequestSave(); });
+    SetLimits();
+    SetRefusals();
+    AddPages();
+    AddActions();
   }
 
   ~HttpControlServer() override {
@@ -133,6 +76,79 @@ class HttpControlServer final : public ControlServer {
  private:
   using Action = std::function<absl::Status()>;
 
+  void SetLimits() {
+    // The library's default sets SO_REUSEPORT, with which a second trainer on the port would start
+    // and take a share of the requests.
+    server_.set_socket_options([](int socket) {
+      const int yes = 1;
+      setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+    });
+    server_.new_task_queue = [] { return new httplib::ThreadPool(kNumThreads); };
+    server_.set_payload_max_length(1024);
+    server_.set_read_timeout(std::chrono::seconds(2));
+    server_.set_write_timeout(std::chrono::seconds(5));
+    server_.set_keep_alive_timeout(2);
+    server_.set_keep_alive_max_count(100);
+  }
+
+  void SetRefusals() {
+    server_.set_exception_handler(
+        [](const httplib::Request&, httplib::Response& response, std::exception_ptr) {
+          Refuse(500, "internal error", &response);
+        });
+    // The library refuses unknown paths, malformed requests and long bodies by itself.
+    server_.set_error_handler([](const httplib::Request& request, httplib::Response& response) {
+      if (!response.body.empty()) return;
+      const std::string reason = response.status == 404   ? "there is no such page or action: "
+                                 : response.status == 413 ? "the body is too long: "
+                                                          : "the request cannot be read: ";
+      Refuse(response.status, Concat(reason, request.method, " ", request.path), &response);
+    });
+    server_.set_pre_routing_handler(
+        [this](const httplib::Request& request, httplib::Response& response) {
+          return HandleBeforeBody(request, &response) ? httplib::Server::HandlerResponse::Handled
+                                                      : httplib::Server::HandlerResponse::Unhandled;
+        });
+  }
+
+  void AddPages() {
+    server_.Get("/status", [this](const httplib::Request&, httplib::Response& response) {
+      response.set_content(StatusJson(state_->status()) + "\n", "application/json");
+    });
+    server_.Get("/metrics", [this](const httplib::Request&, httplib::Response& response) {
+      response.set_content(pages_.prometheus_text ? pages_.prometheus_text() : std::string(),
+                           "text/plain; version=0.0.4; charset=utf-8");
+    });
+    server_.Get("/healthz", [this](const httplib::Request&, httplib::Response& response) {
+      const absl::Status health = pages_.health ? pages_.health() : absl::OkStatus();
+      if (!health.ok()) return Refuse(503, std::string(health.message()), &response);
+      response.set_content("ok\n", "text/plain");
+    });
+    server_.Get("/", [this](const httplib::Request&, httplib::Response& response) {
+      response.set_header("Content-Security-Policy", LivePageSecurityPolicy());
+      response.set_content(LivePage(/*asks_for_token=*/!token_.empty()),
+                           "text/html; charset=utf-8");
+    });
+    server_.Get("/report",
+                [this](const httplib::Request&, httplib::Response& r) { SendReport(&r); });
+  }
+
+  void AddActions() {
+    AddAction("/pause", [this] {
+      state_->RequestPause(true);
+      return absl::OkStatus();
+    });
+    AddAction("/resume", [this] {
+      state_->RequestPause(false);
+      return absl::OkStatus();
+    });
+    AddAction("/stop", [this] {
+      state_->RequestStop(kExitStoppedByUser);
+      return absl::OkStatus();
+    });
+    AddAction("/save", [this] { return state_->RequestSave(); });
+  }
+
   static void Refuse(int status, const std::string& error, httplib::Response* response) {
     response->status = status;
     const nlohmann::ordered_json body = {{"error", error}};
@@ -141,9 +157,9 @@ class HttpControlServer final : public ControlServer {
         "application/json");
   }
 
-  // Before a body is read. Refuses other hosts, and does what a POST without a body asks for: the
-  // library waits for the end of one that has no length.
-  bool IsDone(const httplib::Request& request, httplib::Response* response) {
+  // Runs before a body is read. Refuses other hosts, and does what a POST without a body asks for,
+  // because the library would wait for the end of a body without a length.
+  bool HandleBeforeBody(const httplib::Request& request, httplib::Response* response) {
     const std::string host = request.get_header_value("Host");
     if (request.has_header("Host") && !host_names_.Allows(host, request.local_addr)) {
       response->set_header("Connection", "close");  // a body is not read

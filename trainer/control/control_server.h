@@ -1,8 +1,8 @@
 // The trainer as a daemon, over HTTP:
 //
 //   GET  /                page for people: phase, time left, teacher, the report, buttons
-//   GET  /report          the run's report (trainer/report/report.h) as it stands, made anew at
-//                         most every few seconds
+//   GET  /report          the run's report (trainer/report/report.h), drawn again at most every
+//                         5 s
 //   GET  /status          JSON
 //   GET  /metrics         Prometheus
 //   GET  /healthz         "ok", or 503 with the reason why the run should be started again
@@ -39,8 +39,8 @@ struct ControlServerOptions {
   std::vector<std::string> allowed_hosts = {};
 };
 
-// The pages whose contents others know. Called on the server's threads; what they refer to must
-// outlive the server.
+// The pages whose contents other parts make. Called on the server's threads; what they refer to
+// must outlive the server.
 struct ControlPages {
   std::function<std::string()> prometheus_text;              // /metrics; may be empty
   std::function<absl::StatusOr<std::string>()> report_html;  // /report; may be empty

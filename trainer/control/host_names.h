@@ -15,9 +15,9 @@ class HostNames {
   // `bound` is the address or name that the server listens at; `more` are further names.
   HostNames(const std::string& bound, const std::vector<std::string>& more);
 
-  // Whether `host_header`, as "name:port" or "[::1]:port", is localhost, a loopback address, what
-  // the server is bound to, this machine's name, the address that the connection came to, or one of
-  // the further names. Ports, letter case and a dot at the end do not matter.
+  // Returns whether `host_header`, as "name:port" or "[::1]:port", is localhost, a loopback
+  // address, what the server is bound to, this machine's name, the address that the connection came
+  // to, or one of the further names. Ports, letter case and a dot at the end do not matter.
   bool Allows(std::string_view host_header, const std::string& local_address) const;
 
  private:

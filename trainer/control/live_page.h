@@ -1,5 +1,5 @@
-// The page / of the trainer: what /status says, once a second or two, the report below it, and the
-// buttons.
+// The page / of the trainer: what /status says, refreshed every two seconds, the buttons, and the
+// report below them.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
 // Detects whether a run still makes progress. A check compares what the run has done with what it
-// had done at earlier checks, so the age of a stall is known up to the time between two checks: ask
-// at least every minute or so. Thread-safe.
+// had done at earlier checks, so a stall is noticed late by at most the time between two checks.
+// Call Check about once a minute or more often. Thread-safe.
 #pragma once
 
 #include <absl/synchronization/mutex.h>

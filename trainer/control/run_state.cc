@@ -46,7 +46,7 @@ void RunState::WaitWhilePaused(const std::function<void()>& save) {
   }
 }
 
-bool RunState::WaitToGiveUp(absl::Duration timeout) {
+bool RunState::WaitForGiveUp(absl::Duration timeout) {
   absl::MutexLock lock(&mutex_);
   mutex_.AwaitWithTimeout(absl::Condition(&gives_up_), timeout);
   return gives_up_;

@@ -58,7 +58,7 @@ struct RunStatus {
   int64_t total_steps = 0;
   Metrics metrics;              // of the last finished step
   std::string last_checkpoint;  // its path; empty before the first
-  double eta_seconds = 0;       // expected time until the last step ends
+  double eta_seconds = 0;       // expected time until the last step ends, as on the console
   TeacherHealth teacher = {};
   double plan_gb = 0;                // device memory of the memory plan, in GiB; 0 without a plan
   std::string storage_problem = {};  // why the last checkpoint is not saved; empty if it is
@@ -84,9 +84,9 @@ class RunState {
   // Blocks while the run is paused and no stop is requested, in the phase kPaused. If a save is
   // requested meanwhile, calls `save`, which must do what the loop does after TakeSaveRequest.
   void WaitWhilePaused(const std::function<void()>& save);
-  // Blocks while the phase is kWaitingForStorage, at most for `timeout`, until a stop is requested.
-  // Returns whether one was requested in this phase: the run is then told to give up its state.
-  bool WaitToGiveUp(absl::Duration timeout);
+  // Waits up to `timeout` for a stop request in the phase kWaitingForStorage. Returns whether there
+  // was one: it tells the run to end without its state.
+  bool WaitForGiveUp(absl::Duration timeout);
   // Returns whether a save was requested since the last call. The loop must then save.
   bool TakeSaveRequest();
   // Counts progress: a micro-batch, the end of a step, the start or the end of a checkpoint, or a
@@ -100,8 +100,8 @@ class RunState {
   int64_t num_progress() const;
   // Returns true while the loop is paused, until a person ends the pause.
   bool is_paused() const;
-  // `code` is kExitStopped or kExitStoppedByUser; of several requests the largest code counts. In
-  // the phase kWaitingForStorage it tells the run to end without its state.
+  // Asks the run to stop. `code` is kExitStopped or kExitStoppedByUser; of several requests the
+  // largest code counts. In the phase kWaitingForStorage the run then ends without its state.
   void RequestStop(ExitCode code);
   void RequestPause(bool paused);
   // Returns UNAVAILABLE if the run has finished: nothing is saved any more. Several requests before

@@ -1,17 +1,14 @@
 // The control server answers those who may ask, and tells the others why not.
-#include <gmock/gmock.h>
 #include <httplib.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 
 #include <nlohmann/json.hpp>
 
-#include "common/base/file_descriptor.h"
+#include "tests/support/raw_sockets.h"
 #include "tests/support/status_matchers.h"
 #include "trainer/control/control_server.h"
 #include "trainer/control/host_names.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 TEST(HostNames, TheAddressOfTheConnectionIsOwn) {
@@ -41,19 +38,9 @@ class ControlAccessTest : public ::testing::Test {
 
 // Returns the answer to a request of these lines.
 std::string RawAnswer(int port, const std::string& request) {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const FileDescriptor closes(fd);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-  EXPECT_EQ(send(fd, request.data(), request.size(), MSG_NOSIGNAL),
-            static_cast<ssize_t>(request.size()));
-  std::string answer;
-  char bytes[4096];
-  for (ssize_t size; (size = recv(fd, bytes, sizeof(bytes), 0)) > 0;) answer.append(bytes, size);
-  return answer;
+  RawClient client(port);
+  EXPECT_TRUE(client.Send(request));
+  return client.ReadAll();
 }
 
 // A page of another site whose name was made to point here (DNS rebinding) sends its own name.
@@ -74,9 +61,8 @@ TEST_F(ControlAccessTest, ForeignHostsAreRefusedOnEveryRoute) {
          {"evil.example", "evil.example:80", "127.0.0.1.evil.example", "192.0.2.1",
           "localhost.evil.example", "trainer.example.evil", "[2001:db8::1]:80", "["}) {
       const std::string answer = ask(route, host);
-      EXPECT_THAT(answer, ::testing::StartsWith("HTTP/1.1 421")) << route << " " << host;
-      EXPECT_THAT(answer, ::testing::HasSubstr("{\"error\":\"the host " + host + " is not"))
-          << route;
+      EXPECT_THAT(answer, StartsWith("HTTP/1.1 421")) << route << " " << host;
+      EXPECT_THAT(answer, HasSubstr("{\"error\":\"the host " + host + " is not")) << route;
     }
   }
   EXPECT_FALSE(state_.pause_requested());
@@ -84,7 +70,7 @@ TEST_F(ControlAccessTest, ForeignHostsAreRefusedOnEveryRoute) {
   for (const std::string host :
        {"localhost", "LOCALHOST:8080", "127.0.0.1", "[::1]:1", "::1", "trainer.example:443",
         "trainer.example.", static_cast<const char*>(own)}) {
-    EXPECT_THAT(ask("GET /healthz", host), ::testing::StartsWith("HTTP/1.1 200")) << host;
+    EXPECT_THAT(ask("GET /healthz", host), StartsWith("HTTP/1.1 200")) << host;
   }
 }
 
@@ -96,9 +82,9 @@ TEST_F(ControlAccessTest, APostWithoutABodyIsAPost) {
                                                "Connection: close\r\n" +
                                                headers + "\r\n");
   };
-  EXPECT_THAT(post("/pause", "X-Taopd-Control: 1\r\n"), ::testing::StartsWith("HTTP/1.1 202"));
+  EXPECT_THAT(post("/pause", "X-Taopd-Control: 1\r\n"), StartsWith("HTTP/1.1 202"));
   EXPECT_TRUE(state_.pause_requested());
-  EXPECT_THAT(post("/stop", ""), ::testing::HasSubstr("{\"error\":\"the header X-Taopd-Control"));
+  EXPECT_THAT(post("/stop", ""), HasSubstr("{\"error\":\"the header X-Taopd-Control"));
   EXPECT_FALSE(state_.stop_requested());
 }
 
@@ -131,10 +117,5 @@ TEST_F(ControlAccessTest, TheTokenBoxIsThereWhereATokenIsAskedFor) {
   EXPECT_NE(page->body.find("id=\"resume\" disabled"), std::string::npos);
 }
 
-TEST_F(ControlAccessTest, TheMemoryPlanStandsInTheStatus) {
-  state_.Update([](RunStatus& status) { status.plan_gb = 12.5; });
-  EXPECT_EQ(nlohmann::json::parse(Get("/status")->body).at("memory_plan_gb"), 12.5);
-}
-
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

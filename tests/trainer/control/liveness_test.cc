@@ -5,7 +5,7 @@
 #include "tests/support/status_matchers.h"
 #include "trainer/control/run_state.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 constexpr absl::Duration kTimeout = absl::Seconds(10);
@@ -22,7 +22,7 @@ TEST_F(LivenessTest, NoChangeForLongerThanTheLimitIsAStall) {
   clock_.Advance(kTimeout);
   EXPECT_OK(liveness_.Check());
   clock_.Advance(absl::Seconds(1));
-  EXPECT_ERROR(liveness_.Check(), absl::StatusCode::kUnavailable,
+  EXPECT_ERROR(liveness_.Check(), kUnavailable,
                "no progress for 11 s, more than trainer.stall_timeout_s 10");
 }
 
@@ -34,7 +34,7 @@ TEST_F(LivenessTest, AnyChangeIsProgress) {
   }
   EXPECT_OK(liveness_.Check());
   clock_.Advance(absl::Seconds(11));
-  EXPECT_ERROR(liveness_.Check(), absl::StatusCode::kUnavailable, "no progress");
+  EXPECT_ERROR(liveness_.Check(), kUnavailable, "no progress");
   --(*activity_)[0];  // a number may fall, too
   EXPECT_OK(liveness_.Check());
 }
@@ -58,7 +58,7 @@ TEST_F(LivenessTest, AWaitForAPersonIsNoStall) {
   clock_.Advance(absl::Hours(1));
   EXPECT_OK(liveness_.Check());  // the time counts from here
   clock_.Advance(absl::Seconds(11));
-  EXPECT_ERROR(liveness_.Check(), absl::StatusCode::kUnavailable, "no progress");
+  EXPECT_ERROR(liveness_.Check(), kUnavailable, "no progress");
 }
 
 TEST_F(LivenessTest, ZeroIsNoLimit) {
@@ -86,4 +86,4 @@ TEST(RunStateProgressTest, OnlyAHeldPauseIsAWait) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

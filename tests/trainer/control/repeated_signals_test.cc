@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using std::chrono::milliseconds;
@@ -37,4 +37,4 @@ TEST(RepeatedSignals, ALaterSignalAloneEndsAtOnce) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

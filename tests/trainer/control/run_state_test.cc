@@ -1,6 +1,5 @@
 // The loop and the servers talk to each other, with threads in both roles.
 #include <absl/synchronization/notification.h>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -10,7 +9,7 @@
 #include "tests/support/status_matchers.h"
 #include "trainer/control/run_state.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 TEST(RunStateTest, StatusIsWhatTheLoopPublished) {
@@ -77,11 +76,11 @@ TEST(RunStateTest, APersonsStopOutlastsASignalAndEachIsPassedOnOnce) {
   EXPECT_EQ(state.stop_code(), kExitOk);
   state.RequestStop(kExitStopped);
   state.PassStopsOn([&](ExitCode code) { passed_on.push_back(code); });
-  EXPECT_THAT(passed_on, ::testing::ElementsAre(kExitStopped));
+  EXPECT_THAT(passed_on, ElementsAre(kExitStopped));
   state.RequestStop(kExitStoppedByUser);
   state.RequestStop(kExitStopped);
   EXPECT_EQ(state.stop_code(), kExitStoppedByUser);
-  EXPECT_THAT(passed_on, ::testing::ElementsAre(kExitStopped, kExitStoppedByUser));
+  EXPECT_THAT(passed_on, ElementsAre(kExitStopped, kExitStoppedByUser));
   RunState other;
   other.PassStopsOn([&](ExitCode code) { passed_on.push_back(code); });
   other.PassStopsOn(nullptr);
@@ -99,7 +98,7 @@ TEST(RunStateTest, SaveRequestsAreTakenOnce) {
   EXPECT_OK(state.RequestSave());  // while the loop saves: the next checkpoint is for it
   EXPECT_TRUE(state.TakeSaveRequest());
   state.Update([](RunStatus& status) { status.phase = TrainerPhase::kFinished; });
-  EXPECT_ERROR(state.RequestSave(), absl::StatusCode::kUnavailable, "the run has finished");
+  EXPECT_ERROR(state.RequestSave(), kUnavailable, "the run has finished");
 }
 
 TEST(RunStateTest, SaveDuringAPauseIsServed) {
@@ -117,4 +116,4 @@ TEST(RunStateTest, SaveDuringAPauseIsServed) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing
