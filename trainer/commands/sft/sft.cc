@@ -12,7 +12,7 @@
 #include "trainer/cli/subcommand.h"
 #include "trainer/commands/process.h"
 #include "trainer/commands/prompts.h"
-#include "trainer/commands/run_saves.h"
+#include "trainer/commands/run_lifecycle.h"
 #include "trainer/commands/sft/sft_data.h"
 #include "trainer/commands/start_control.h"
 #include "trainer/commands/train/setup/run_facts.h"
@@ -61,7 +61,7 @@ class SftRun {
       : config_(std::move(config)),
         run_state_(state),
         run_(MakeSftRunOptions(&config_)),
-        saves_(&run_, run_state_, {}) {}
+        lifecycle_(&run_, run_state_, {}) {}
 
   absl::Status Run(const StartMode& mode) {
     TAOPD_RETURN_IF_ERROR(SetUp(mode));
@@ -69,10 +69,10 @@ class SftRun {
     // A resumed run may have been stopped before its validation.
     bool stops = validation_is_due() && !run_.recorded().has_evaluation && !Validate();
     while (!stops && !run_.is_last()) {
-      TAOPD_ASSIGN_OR_RETURN(stops, saves_.WaitForNextStep());
+      TAOPD_ASSIGN_OR_RETURN(stops, lifecycle_.WaitForNextStep());
       if (!stops) TAOPD_RETURN_IF_ERROR(Step(&stops));
     }
-    return stops ? saves_.Stopped() : saves_.Finished();
+    return stops ? lifecycle_.Stopped() : lifecycle_.Finished();
   }
 
  private:
@@ -240,14 +240,14 @@ class SftRun {
     const double grad_norm = optimizer().GradientNorm();
     if (!std::isfinite(loss) || !std::isfinite(grad_norm)) {
       // The state is that from before the step.
-      return saves_.FailSaved(WithExitCode(
+      return lifecycle_.FailSaved(WithExitCode(
           kExitNumerics,
           Internal("step ", state.step + 1, ": loss ", loss, ", gradient norm ", grad_norm)));
     }
     optimizer().Update(lr, grad_norm);
 
     ++state.step;
-    saves_.MarkChanged();
+    lifecycle_.MarkChanged();
     state.epoch = order_->epoch();
     state.epoch_index = order_->index();
     const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
@@ -263,7 +263,7 @@ class SftRun {
             {"time/tokens_per_s", static_cast<double>(num_tokens) / seconds}});
 
     // Save before the validation, which may fail or take long.
-    TAOPD_RETURN_IF_ERROR(saves_.SaveIfDue(config_.trainer.save_every));
+    TAOPD_RETURN_IF_ERROR(lifecycle_.SaveIfDue(config_.trainer.save_every));
     *stops = validation_is_due() && !Validate();
     return absl::OkStatus();
   }
@@ -307,7 +307,7 @@ class SftRun {
   SftConfig config_;
   RunState* const run_state_;
   CheckpointedRun run_;
-  RunSaves saves_;
+  RunLifecycle lifecycle_;
   bool is_finished_ = false;  // as the resumed run was found
   HeadOptions head_;
   std::vector<PromptRecord> train_;

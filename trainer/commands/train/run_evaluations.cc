@@ -22,7 +22,8 @@ const double* Find(const Metrics& metrics, const std::string& name) {
 }  // namespace
 
 RunEvaluations::RunEvaluations(const RunContext& context, const TrainingData* data,
-                               RolloutParts* rollouts, TeacherParts* teacher, RunSaves* saves)
+                               RolloutParts* rollouts, TeacherParts* teacher,
+                               RunLifecycle* lifecycle)
     : context_(context),
       config_(context.config),
       run_(context.run),
@@ -30,7 +31,7 @@ RunEvaluations::RunEvaluations(const RunContext& context, const TrainingData* da
       data_(*data),
       rollouts_(*rollouts),
       teacher_(*teacher),
-      saves_(*saves),
+      lifecycle_(*lifecycle),
       smallest_is_best_(config_.trainer.best_is == BestIs::kSmallest),
       best_(smallest_is_best_) {}
 
@@ -92,7 +93,7 @@ absl::Status RunEvaluations::OnWait(int64_t num_added) {
   if (context_.run_state.stop_requested())
     return absl::CancelledError("asked to stop during an evaluation");
   // Every start makes progress by at least one response.
-  if (num_added == 0 || !saves_.wall_time().MustSaveNow(absl::Now())) return absl::OkStatus();
+  if (num_added == 0 || !lifecycle_.wall_time().MustSaveNow(absl::Now())) return absl::OkStatus();
   context_.run_state.RequestStop(kExitStoppedByUser);
   return absl::CancelledError("trainer.max_wall_time_s has passed during an evaluation");
 }
@@ -147,9 +148,9 @@ absl::Status RunEvaluations::RunBlocking() {
 void RunEvaluations::Begin() {
   TrainState& state = run_.state();
   // If the run is killed, the resumed run evaluates the weights of this checkpoint.
-  if (state.step > 0 && !saves_.is_saved_or_saving()) saves_.StartSave();
+  if (state.step > 0 && !lifecycle_.is_saved_or_saving()) lifecycle_.StartSave();
   state.open_evaluation = state.step;
-  saves_.PinEvaluated(state.step);
+  lifecycle_.PinEvaluated(state.step);
   rollouts_.evaluation_snapshot->Take(state.step);
   open_.emplace(context_, data_.problems, rollouts_.evaluation_snapshot.get(),
                 teacher_.client.get(), state.step, OpenJournal(state.step, state.train_seconds));
@@ -158,7 +159,7 @@ void RunEvaluations::Begin() {
 absl::Status RunEvaluations::ResumeInterrupted() {
   TrainState& state = run_.state();
   const int64_t step = std::exchange(state.open_evaluation, -1);
-  saves_.PinEvaluated(-1);
+  lifecycle_.PinEvaluated(-1);
   if (step < 0 || run_.recorded().evaluated.contains(step)) return absl::OkStatus();
   TAOPD_ASSIGN_OR_RETURN(const std::string dir, run_.checkpoints().Find(step));
   if (dir.empty() || rollouts_.evaluation_snapshot == nullptr) {
@@ -173,7 +174,7 @@ absl::Status RunEvaluations::ResumeInterrupted() {
   if (loaded.ok()) loaded = then.status();
   TAOPD_RETURN_IF_ERROR(AgreeOnFailure(&group_, loaded.ok() ? loaded : BadData(loaded)));
   state.open_evaluation = step;
-  saves_.PinEvaluated(step);
+  lifecycle_.PinEvaluated(step);
   open_.emplace(context_, data_.problems, rollouts_.evaluation_snapshot.get(),
                 teacher_.client.get(), step, OpenJournal(step, then->train_seconds));
   return absl::OkStatus();
@@ -209,7 +210,7 @@ absl::Status RunEvaluations::RecordReady() {
   if (!result.ok()) return Failed(step, result.status());
   TAOPD_RETURN_IF_ERROR(Record(step, *result));
   run_.state().open_evaluation = -1;
-  saves_.PinEvaluated(-1);
+  lifecycle_.PinEvaluated(-1);
   return absl::OkStatus();
 }
 
@@ -230,15 +231,15 @@ absl::Status RunEvaluations::Record(int64_t step, const EvalResult& result) {
 absl::Status RunEvaluations::Failed(int64_t step, const absl::Status& status) {
   // The step is done, and a resumed run repeats only the evaluation.
   const bool is_out_of_memory = absl::IsResourceExhausted(status);
-  if ((run_.state().step > 0 || is_out_of_memory) && !saves_.WaitUntilSaved())
-    TAOPD_RETURN_IF_ERROR(saves_.SaveOrWait());
+  if ((run_.state().step > 0 || is_out_of_memory) && !lifecycle_.WaitUntilSaved())
+    TAOPD_RETURN_IF_ERROR(lifecycle_.SaveUntilStored());
   if (is_out_of_memory) {
-    return saves_.OutOfMemorySaved(Concat("the evaluation after step ", step),
+    return lifecycle_.OutOfMemorySaved(Concat("the evaluation after step ", step),
                                    std::string(status.message()));
   }
   if (absl::IsCancelled(status)) {
     LogInfo("stopping", {{"reason", std::string(status.message())}});
-    return saves_.Stopped();
+    return lifecycle_.Stopped();
   }
   return WithExitCode(IsServerAway(status) ? kExitUnavailable : kExitData,
                       Annotate(status, "evaluation"));
@@ -256,11 +257,11 @@ void RunEvaluations::ObserveMetrics(int64_t step, const Metrics& metrics) {
   values_.emplace_back(step, *value);
   if (best_.Observe(step, *value)) {
     LogInfo("best so far", {{"step", step}, {name, *value}});
-    saves_.Pin(best_.step(), named_best_step_);
+    lifecycle_.Pin(best_.step(), named_best_step_);
     if (step == 0) return;  // there is no checkpoint of no step
     // best.json names checkpoints that exist.
     if (step == run_.state().step) {
-      if (!saves_.WaitUntilSaved() && !saves_.Save().ok()) return;
+      if (!lifecycle_.WaitUntilSaved() && !lifecycle_.Save().ok()) return;
     } else if (run_.checkpoints().Find(step).value_or("").empty()) {
       LogWarning("best.json does not name the best evaluation: its checkpoint does not exist",
                  {{"step", step}});
@@ -283,7 +284,7 @@ void RunEvaluations::LogEarlyStop() const {
 void RunEvaluations::WriteBest(int64_t step, double value) {
   const std::string path = run_.run_dir() + "/best.json";
   named_best_step_ = step;
-  saves_.Pin(best_.step(), named_best_step_);
+  lifecycle_.Pin(best_.step(), named_best_step_);
   if (!group_.is_root()) return;
   const nlohmann::ordered_json json = {
       {"step", step}, {"metric", config_.trainer.best_metric}, {"value", value}};
@@ -303,7 +304,7 @@ absl::Status RunEvaluations::Restore() {
     if (!path.empty()) named.Observe(step, value);
   }
   TAOPD_RETURN_IF_ERROR(ResumeInterrupted());
-  saves_.Pin(best_.step(), named_best_step_);
+  lifecycle_.Pin(best_.step(), named_best_step_);
   if (config_.trainer.best_metric.empty() || run_.checkpoint_dir().empty()) return absl::OkStatus();
   if (named.step() >= 0) {
     WriteBest(named.step(), named.value());

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "trainer/commands/run_saves.h"
+#include "trainer/commands/run_lifecycle.h"
 #include "trainer/commands/train/evaluation/beside_evaluation.h"
 #include "trainer/eval/accuracy.h"
 #include "trainer/guard/best_evaluation.h"
@@ -29,7 +29,7 @@ class RunEvaluations {
  public:
   // All must outlive the object.
   RunEvaluations(const RunContext& context, const TrainingData* data, RolloutParts* rollouts,
-                 TeacherParts* teacher, RunSaves* saves);
+                 TeacherParts* teacher, RunLifecycle* lifecycle);
 
   // Returns whether the run evaluates the weights after the current step.
   bool is_due() const;
@@ -91,7 +91,7 @@ class RunEvaluations {
   const TrainingData& data_;
   RolloutParts& rollouts_;
   TeacherParts& teacher_;
-  RunSaves& saves_;
+  RunLifecycle& lifecycle_;
   const bool smallest_is_best_;
   BestEvaluation best_;
   std::vector<std::pair<int64_t, double>> values_;  // of best_metric, by step

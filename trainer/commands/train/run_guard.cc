@@ -11,8 +11,8 @@
 namespace taopd {
 
 RunGuard::RunGuard(const RunContext& context, TrainingData* data, TeacherParts* teacher,
-                   const StepContext* step_context, RunSaves* saves, RunEvaluations* evaluations,
-                   RunPipeline* pipeline)
+                   const StepContext* step_context, RunLifecycle* lifecycle,
+                   RunEvaluations* evaluations, RunPipeline* pipeline)
     : config_(context.config),
       run_(context.run),
       group_(context.run.group()),
@@ -20,11 +20,11 @@ RunGuard::RunGuard(const RunContext& context, TrainingData* data, TeacherParts* 
       data_(*data),
       teacher_(*teacher),
       step_context_(*step_context),
-      saves_(*saves),
+      lifecycle_(*lifecycle),
       evaluations_(*evaluations),
       pipeline_(*pipeline),
       guard_(config_.guard) {
-  saves_.OnPrepare([this] {
+  lifecycle_.OnPrepare([this] {
     run_.checkpoints().SetFile("guard.json", guard_.State());
     if (!probe_.empty()) run_.checkpoints().SetFile("probe.json", WriteProbe(probe_));
     return pipeline_.KeepInFlight();
@@ -41,7 +41,7 @@ absl::Status RunGuard::RestoreFiles() {
   TAOPD_ASSIGN_OR_RETURN(rollbacks_, BadData(ReadRollbacks(run_.run_dir(), run_.state().step)));
   const std::string dir = run_.checkpoint_dir();
   if (dir.empty()) return absl::OkStatus();
-  TAOPD_RETURN_IF_ERROR(saves_.Restore(config_, step_context_.shares));
+  TAOPD_RETURN_IF_ERROR(lifecycle_.Restore(config_, step_context_.shares));
   guard_ = CollapseGuard(config_.guard);
   if (const std::string path = dir + "/guard.json"; FileExists(path)) {
     TAOPD_ASSIGN_OR_RETURN(const std::string text, BadData(ReadFileToString(path)));
@@ -57,7 +57,7 @@ absl::Status RunGuard::RestoreFiles() {
 // The steps that a roll-back has undone would raise the same alarm on the same prompts. A step that
 // is half done needs its prompts, however.
 absl::Status RunGuard::SkipUndonePrompts() {
-  skips_prompts_ = rollbacks_.SkipsAt(run_.state().step) && saves_.pending() == nullptr;
+  skips_prompts_ = rollbacks_.SkipsAt(run_.state().step) && lifecycle_.pending() == nullptr;
   if (!skips_prompts_) return absl::OkStatus();
   run_.state().epoch = rollbacks_.epoch;
   run_.state().epoch_index = rollbacks_.epoch_index;
@@ -117,7 +117,7 @@ absl::Status RunGuard::Observe(const Metrics& metrics) {
   GuardAlarm worst;
   const std::vector<GuardAlarm> alarms = guard_.Observe(run_.state().step, metrics);
   // The step's rollouts came from the weights of the step before.
-  if (guard_.last_good_step() == run_.state().step) saves_.MarkNewestGood();
+  if (guard_.last_good_step() == run_.state().step) lifecycle_.MarkNewestGood();
   for (const GuardAlarm& alarm : alarms) {
     // Log an alarm at its first step and when the guard begins to act; in between it would only be
     // repeated.
@@ -137,10 +137,10 @@ absl::Status RunGuard::Observe(const Metrics& metrics) {
       if (worst.num_in_a_row == config.patience) run_state_.RequestPause(true);
       return absl::OkStatus();
     case GuardAction::kStop:
-      return saves_.FailSaved(WithExitCode(kExitNumerics, Internal(describe())));
+      return lifecycle_.FailSaved(WithExitCode(kExitNumerics, Internal(describe())));
     case GuardAction::kRollBack:
       if (rollbacks_.count >= kMaxRollbacks) {
-        return saves_.FailSaved(WithExitCode(
+        return lifecycle_.FailSaved(WithExitCode(
             kExitNumerics,
             Internal(describe(), " after ", rollbacks_.count, " roll-backs, the limit")));
       }
@@ -152,7 +152,7 @@ absl::Status RunGuard::Observe(const Metrics& metrics) {
 absl::Status RunGuard::RollBack(const GuardAlarm& alarm) {
   // The metrics of a step are those of the weights before its update.
   const int64_t from = run_.state().step, good = guard_.last_good_step() - 1;
-  saves_.RecordFinishedSave(/*waits=*/true);
+  lifecycle_.RecordFinishedSave(/*waits=*/true);
   evaluations_.Abandon();
   pipeline_.Drop();
   Rollbacks after = rollbacks_.Next(config_.guard.rollback_lr_factor, run_.state().epoch,
@@ -162,8 +162,8 @@ absl::Status RunGuard::RollBack(const GuardAlarm& alarm) {
   const auto path = run_.RollBack(good, [&](int64_t to_step) {
     has_begun = true;
     after.to_step = to_step;
-    given_up =
-        saves_.UntilStored("rollbacks.json", [&] { return RecordRollback(rollbacks_, after); });
+    given_up = lifecycle_.RetryUntilStored("rollbacks.json",
+                                           [&] { return RecordRollback(rollbacks_, after); });
     return given_up;
   });
   TAOPD_RETURN_IF_ERROR(given_up);
@@ -186,7 +186,7 @@ absl::Status RunGuard::RollBack(const GuardAlarm& alarm) {
   TAOPD_RETURN_IF_ERROR(
       BadData(data_.order->Restore(run_.state().epoch, run_.state().epoch_index)));
   TAOPD_RETURN_IF_ERROR(Restore());
-  saves_.MarkSaved();
+  lifecycle_.MarkSaved();
   LogRollback(alarm, from, *path);
   // It may have been open beside training.
   return evaluations_.RunIfMissing();

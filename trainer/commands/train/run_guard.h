@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "trainer/commands/run_saves.h"
+#include "trainer/commands/run_lifecycle.h"
 #include "trainer/commands/train/run_evaluations.h"
 #include "trainer/commands/train/run_pipeline.h"
 #include "trainer/guard/collapse_guard.h"
@@ -18,10 +18,10 @@ namespace taopd {
 
 class RunGuard {
  public:
-  // All must outlive the object. Checkpoints of `saves` hold the guard's state and what is in
+  // All must outlive the object. Checkpoints of `lifecycle` hold the guard's state and what is in
   // flight.
   RunGuard(const RunContext& context, TrainingData* data, TeacherParts* teacher,
-           const StepContext* step_context, RunSaves* saves, RunEvaluations* evaluations,
+           const StepContext* step_context, RunLifecycle* lifecycle, RunEvaluations* evaluations,
            RunPipeline* pipeline);
 
   // Restores what a resumed or rolled back run remembers besides its state: the guard, the
@@ -53,7 +53,7 @@ class RunGuard {
   TrainingData& data_;
   TeacherParts& teacher_;
   const StepContext& step_context_;
-  RunSaves& saves_;
+  RunLifecycle& lifecycle_;
   RunEvaluations& evaluations_;
   RunPipeline& pipeline_;
   CollapseGuard guard_;

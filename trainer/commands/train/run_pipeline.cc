@@ -10,7 +10,7 @@ namespace taopd {
 
 RunPipeline::RunPipeline(const RunContext& context, const TrainingData* data,
                          const RolloutParts* rollouts, TeacherParts* teacher,
-                         StepContext* step_context, RunSaves* saves)
+                         StepContext* step_context, RunLifecycle* lifecycle)
     : config_(context.config),
       run_(context.run),
       group_(context.run.group()),
@@ -18,7 +18,7 @@ RunPipeline::RunPipeline(const RunContext& context, const TrainingData* data,
       rollouts_(*rollouts),
       teacher_(*teacher),
       step_context_(*step_context),
-      saves_(*saves) {}
+      lifecycle_(*lifecycle) {}
 
 // The positions come from older weights with every objective. What the sampled token estimates is
 // corrected by the ratio of the two policies; nothing else is.
@@ -55,7 +55,7 @@ absl::Status RunPipeline::Restart(bool other_prompts) {
   const PipelinePosition position = {.num_steps = run_.state().step,
                                      .epoch = run_.state().epoch,
                                      .epoch_index = run_.state().epoch_index,
-                                     .is_within_step = saves_.pending() != nullptr};
+                                     .is_within_step = lifecycle_.pending() != nullptr};
   absl::StatusOr<std::vector<StepInFlight>> stored = std::vector<StepInFlight>();
   const std::string dir = run_.checkpoint_dir() + "/" + kInFlightDir;
   if (!other_prompts && !run_.checkpoint_dir().empty() && FileExists(dir))
@@ -71,7 +71,7 @@ void RunPipeline::Drop() {
 
 absl::Status RunPipeline::KeepInFlight() {
   if (!pipeline_) return absl::OkStatus();
-  auto steps = pipeline_->InFlight(run_.state().step, saves_.pending() != nullptr);
+  auto steps = pipeline_->InFlight(run_.state().step, lifecycle_.pending() != nullptr);
   absl::Status whole = steps.status();
   if (!whole.ok()) {
     whole = Annotate(whole, "no checkpoint is possible, and the newest one is intact");

@@ -6,7 +6,7 @@
 
 #include <optional>
 
-#include "trainer/commands/run_saves.h"
+#include "trainer/commands/run_lifecycle.h"
 #include "trainer/commands/train/training_parts.h"
 #include "trainer/pipeline/rollout_pipeline.h"
 
@@ -17,10 +17,10 @@ class RunPipeline {
  public:
   // All must outlive the object. Restart makes the steps of `step_context` use the rollouts.
   RunPipeline(const RunContext& context, const TrainingData* data, const RolloutParts* rollouts,
-              TeacherParts* teacher, StepContext* step_context, RunSaves* saves);
+              TeacherParts* teacher, StepContext* step_context, RunLifecycle* lifecycle);
 
   // Begins with the current weights and, unless the run continues with `other_prompts`, the
-  // rollouts of the checkpoint from which they come. Call it after saves->Restore().
+  // rollouts of the checkpoint from which they come. Call it after lifecycle->Restore().
   absl::Status Restart(bool other_prompts);
   // Drops what is in flight, before the weights of a checkpoint are loaded. Restart must follow.
   void Drop();
@@ -39,7 +39,7 @@ class RunPipeline {
   const RolloutParts& rollouts_;
   TeacherParts& teacher_;
   StepContext& step_context_;
-  RunSaves& saves_;
+  RunLifecycle& lifecycle_;
   std::optional<RolloutPipeline> pipeline_;
 };
 

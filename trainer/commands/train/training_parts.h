@@ -4,7 +4,7 @@
 //   setup/             makes them: all that can refuse a run before its first step
 //   plan/              the memory plan, and the settings that are auto
 //   training_run.h     the loop over the steps, or one step that leaves nothing, with --dry-run
-//   ../run_saves.h     pauses, checkpoints, and the ends of a run
+//   ../run_lifecycle.h     pauses, checkpoints, and the ends of a run
 //   run_evaluations.h  evaluations, the best checkpoint, early stop
 //   evaluation/        a rank's part of an evaluation, and what one beside training computes with
 //   run_pipeline.h     rollouts ahead of the steps
@@ -23,7 +23,7 @@
 
 #include "common/base/service/service_manager.h"
 #include "trainer/commands/configured_parts.h"
-#include "trainer/commands/run_saves.h"
+#include "trainer/commands/run_lifecycle.h"
 #include "trainer/commands/train/evaluation/evaluation_snapshot.h"
 #include "trainer/control/control_server.h"
 #include "trainer/control/liveness.h"

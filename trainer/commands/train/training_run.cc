@@ -16,7 +16,7 @@
 namespace taopd {
 namespace {
 
-RunSavesOptions SavesOptionsOf(TrainingParts& parts) {
+RunLifecycleOptions LifecycleOptionsOf(TrainingParts& parts) {
   const TrainerConfig& trainer = parts.config.trainer;
   return {.start = parts.start,
           .save_interval = absl::Minutes(trainer.save_minutes),
@@ -61,11 +61,11 @@ std::string RolloutText(const Tokenizer* tokenizer, const PromptRecord& prompt,
 
 TrainingRun::TrainingRun(TrainConfig config, RunState* state, ProcessGroup* group)
     : parts_(std::move(config), state, group),
-      saves_(&parts_.run, state, SavesOptionsOf(parts_)),
-      evaluations_(parts_.Context(), &parts_.data, &parts_.rollouts, &parts_.teacher, &saves_),
+      lifecycle_(&parts_.run, state, LifecycleOptionsOf(parts_)),
+      evaluations_(parts_.Context(), &parts_.data, &parts_.rollouts, &parts_.teacher, &lifecycle_),
       pipeline_(parts_.Context(), &parts_.data, &parts_.rollouts, &parts_.teacher,
-                &parts_.step_context, &saves_),
-      guard_(parts_.Context(), &parts_.data, &parts_.teacher, &parts_.step_context, &saves_,
+                &parts_.step_context, &lifecycle_),
+      guard_(parts_.Context(), &parts_.data, &parts_.teacher, &parts_.step_context, &lifecycle_,
              &evaluations_, &pipeline_),
       report_(parts_.Context(), &parts_.data, &parts_.rollouts, &parts_.teacher) {}
 
@@ -84,8 +84,8 @@ absl::Status TrainingRun::Run(const StartMode& mode) {
     // A step handles its own exceptions, so the state here is that of the end of a step.
     CheckpointedRun& run = parts_.run;
     const int64_t changes_before = may_go_back_ ? -1 : run.student().optimizer->num_changes();
-    return saves_.OutOfMemory(run.state(), changes_before, Concat("after step ", run.state().step),
-                              error.what());
+    return lifecycle_.OutOfMemory(run.state(), changes_before,
+                                  Concat("after step ", run.state().step), error.what());
   }
 }
 
@@ -170,13 +170,13 @@ absl::Status TrainingRun::Loop() {
   TAOPD_RETURN_IF_ERROR(evaluations_.RunIfMissing());
   while (!evaluations_.ends_run()) {
     TAOPD_ASSIGN_OR_RETURN(const bool stops,
-                           WithExitCode(kExitUnavailable, saves_.WaitForNextStep()));
-    if (stops) return saves_.Stopped();
+                           WithExitCode(kExitUnavailable, lifecycle_.WaitForNextStep()));
+    if (stops) return lifecycle_.Stopped();
     TAOPD_RETURN_IF_ERROR(Step());
   }
   TAOPD_RETURN_IF_ERROR(evaluations_.Finish());
-  if (!saves_.WaitUntilSaved()) TAOPD_RETURN_IF_ERROR(saves_.SaveOrWait());
-  return saves_.Finished();
+  if (!lifecycle_.WaitUntilSaved()) TAOPD_RETURN_IF_ERROR(lifecycle_.SaveUntilStored());
+  return lifecycle_.Finished();
 }
 
 absl::Status TrainingRun::DryRun() {
@@ -225,18 +225,18 @@ absl::Status TrainingRun::Step() {
   StepDone(result);
   Metrics metrics = result.metrics;
   guard_.AddMetrics(result, &metrics);
-  saves_.wall_time().ObserveStep(absl::Now() - start);
+  lifecycle_.wall_time().ObserveStep(absl::Now() - start);
   state.train_seconds += absl::ToDoubleSeconds(absl::Now() - start);
-  metrics.emplace_back("time/save_s", absl::ToDoubleSeconds(saves_.TakeElapsed()));
+  metrics.emplace_back("time/save_s", absl::ToDoubleSeconds(lifecycle_.TakeElapsed()));
   metrics.emplace_back("time/evaluation_s", absl::ToDoubleSeconds(evaluations_.TakeElapsed()));
   TAOPD_RETURN_IF_ERROR(WithExitCode(kExitUnavailable, report_.Write(result, &metrics)));
   parts_.trace.Write();
   if (state.nonfinite_in_a_row >= parts_.config.trainer.max_nonfinite_steps) {
-    return saves_.FailSaved(
+    return lifecycle_.FailSaved(
         WithExitCode(kExitNumerics, Internal("the loss or its gradient was not finite in ",
                                              state.nonfinite_in_a_row, " steps in a row")));
   }
-  saves_.RecordFinishedSave(/*waits=*/false);
+  lifecycle_.RecordFinishedSave(/*waits=*/false);
   TAOPD_RETURN_IF_ERROR(evaluations_.RecordIfReady());
   const int64_t step = state.step;
   may_go_back_ = true;
@@ -244,7 +244,7 @@ absl::Status TrainingRun::Step() {
   may_go_back_ = false;
   if (state.step != step) return absl::OkStatus();  // rolled back
   // Save before the evaluation, which may fail or take long.
-  TAOPD_RETURN_IF_ERROR(saves_.SaveIfDue(parts_.config.trainer.save_every));
+  TAOPD_RETURN_IF_ERROR(lifecycle_.SaveIfDue(parts_.config.trainer.save_every));
   return evaluations_.is_due() ? evaluations_.Run() : absl::OkStatus();
 }
 
@@ -260,7 +260,7 @@ void TrainingRun::StepDone(const StepResult& result) {
   TrainState& state = parts_.run.state();
   parts_.run_state->Progress();
   ++state.step;
-  saves_.MarkChanged();
+  lifecycle_.MarkChanged();
   state.epoch = parts_.data.order->epoch();
   state.epoch_index = parts_.data.order->index();
   const int64_t num_minis = config.data.train_batch_size / config.trainer.mini_batch_size;
@@ -279,19 +279,19 @@ absl::StatusOr<StepResult> TrainingRun::TrainOn(const std::vector<const PromptRe
   try {
     const absl::Time start = absl::Now();
     absl::StatusOr<StepResult> result =
-        TrainOneStep(parts_.step_context, state.step, lr, batch, saves_.pending());
+        TrainOneStep(parts_.step_context, state.step, lr, batch, lifecycle_.pending());
     if (!result.ok()) return StepFailed(before, result.status());
-    saves_.SetPending(result->pending);
+    lifecycle_.SetPending(result->pending);
     if (result->pending == nullptr) {
       TAOPD_RETURN_IF_ERROR(AverageWeights(before.step + 1));
       return *std::move(result);
     }
     const absl::Status undone = UndoStep(before);
     state.train_seconds += absl::ToDoubleSeconds(absl::Now() - start);
-    return undone.ok() ? saves_.Stopped() : undone;
+    return undone.ok() ? lifecycle_.Stopped() : undone;
   } catch (const std::exception& error) {
     if (!IsOutOfMemory(error)) throw;
-    return saves_.OutOfMemory(before, changes_before, Concat("step ", before.step + 1),
+    return lifecycle_.OutOfMemory(before, changes_before, Concat("step ", before.step + 1),
                               error.what());
   }
 }
@@ -301,12 +301,13 @@ absl::Status TrainingRun::StepFailed(const TrainState& before, const absl::Statu
   if (!parts_.group->health().ok()) return WithExitCode(kExitUnavailable, parts_.group->health());
   // A step that fails has changed nothing but the position in the data.
   TAOPD_RETURN_IF_ERROR(UndoStep(before));
-  if (absl::IsCancelled(status)) return saves_.Stopped();
-  TAOPD_RETURN_IF_ERROR(saves_.SaveOrWait());
+  if (absl::IsCancelled(status)) return lifecycle_.Stopped();
+  TAOPD_RETURN_IF_ERROR(lifecycle_.SaveUntilStored());
   // The memory of this machine: a server's RESOURCE_EXHAUSTED is retried (retry_policy.h,
   // http_reward.h, remote_rollout_engine.h), and ends as UNAVAILABLE.
   if (absl::IsResourceExhausted(status)) {
-    return saves_.OutOfMemorySaved(Concat("step ", before.step + 1), std::string(status.message()));
+    return lifecycle_.OutOfMemorySaved(Concat("step ", before.step + 1),
+                                       std::string(status.message()));
   }
   return WithExitCode(CodeOfFailedStep(status), Annotate(status, Concat("step ", before.step + 1)));
 }

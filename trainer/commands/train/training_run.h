@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/commands/run_saves.h"
+#include "trainer/commands/run_lifecycle.h"
 #include "trainer/commands/train/run_evaluations.h"
 #include "trainer/commands/train/run_guard.h"
 #include "trainer/commands/train/run_pipeline.h"
@@ -53,7 +53,7 @@ class TrainingRun {
   absl::Status UndoStep(const TrainState& before);
 
   TrainingParts parts_;
-  RunSaves saves_;
+  RunLifecycle lifecycle_;
   RunEvaluations evaluations_;
   RunPipeline pipeline_;
   RunGuard guard_;

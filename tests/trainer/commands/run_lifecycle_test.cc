@@ -1,5 +1,5 @@
 // Tests of the saves before a run ends.
-#include "trainer/commands/run_saves.h"
+#include "trainer/commands/run_lifecycle.h"
 
 #include <absl/time/clock.h>
 
@@ -17,7 +17,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-class RunSavesTest : public ::testing::Test {
+class RunLifecycleTest : public ::testing::Test {
  protected:
   // The run is one step old.
   void SetUp() override {
@@ -29,7 +29,7 @@ class RunSavesTest : public ::testing::Test {
     ASSERT_OK(run_.Start(StartMode(), {"student.model", make_student}));
     ASSERT_OK(run_.OpenOutput());
     ++run_.state().step;
-    saves_.OnPrepare([this] {
+    lifecycle_.OnPrepare([this] {
       ++num_prepared_;
       return prepared_;
     });
@@ -44,20 +44,20 @@ class RunSavesTest : public ::testing::Test {
                         .device = "cpu"}};
   RunState state_;
   PlannedMemory memory_ = {.table = "a table"};
-  RunSaves saves_{&run_, &state_, {.start = absl::Now()}};
+  RunLifecycle lifecycle_{&run_, &state_, {.start = absl::Now()}};
   absl::Status prepared_;
   int num_prepared_ = 0;
 };
 
-TEST_F(RunSavesTest, EachSaveIsPreparedOnce) {
-  ASSERT_OK(saves_.SaveOrWait());
+TEST_F(RunLifecycleTest, EachSaveIsPreparedOnce) {
+  ASSERT_OK(lifecycle_.SaveUntilStored());
   EXPECT_EQ(num_prepared_, 1);
   ++run_.state().step;
-  ASSERT_OK(saves_.Save());
+  ASSERT_OK(lifecycle_.Save());
   EXPECT_EQ(num_prepared_, 2);
 }
 
-TEST_F(RunSavesTest, ASaveThatWaitsForStorageIsNotPreparedAgain) {
+TEST_F(RunLifecycleTest, ASaveThatWaitsForStorageIsNotPreparedAgain) {
   const std::string checkpoints = dir_.File("run/checkpoints");
   std::filesystem::rename(checkpoints, checkpoints + "-away");
   WriteFile(checkpoints, "in the way");
@@ -68,38 +68,38 @@ TEST_F(RunSavesTest, ASaveThatWaitsForStorageIsNotPreparedAgain) {
     std::filesystem::remove(checkpoints);
     std::filesystem::rename(checkpoints + "-away", checkpoints);
   });
-  EXPECT_OK(saves_.SaveOrWait());
+  EXPECT_OK(lifecycle_.SaveUntilStored());
   returned = true;
   repair.join();
   EXPECT_EQ(num_prepared_, 1);
   EXPECT_TRUE(std::filesystem::exists(checkpoints + "/step-000001/manifest.json"));
 }
 
-TEST_F(RunSavesTest, ASaveThatCannotBePreparedDoesNotWait) {
+TEST_F(RunLifecycleTest, ASaveThatCannotBePreparedDoesNotWait) {
   prepared_ = Internal("a rollout is lost");
-  EXPECT_ERROR(saves_.SaveOrWait(), absl::StatusCode::kInternal, "a rollout is lost");
+  EXPECT_ERROR(lifecycle_.SaveUntilStored(), absl::StatusCode::kInternal, "a rollout is lost");
 }
 
-TEST_F(RunSavesTest, OutOfMemorySaysWhatIsSaved) {
+TEST_F(RunLifecycleTest, OutOfMemorySaysWhatIsSaved) {
   const int64_t changes = run_.student().optimizer->num_changes();
   const absl::Status changed =
-      saves_.OutOfMemory(run_.state(), changes - 1, "step 2", "no room\nstack");
+      lifecycle_.OutOfMemory(run_.state(), changes - 1, "step 2", "no room\nstack");
   EXPECT_EQ(ExitCodeOf(changed), kExitOutOfMemory);
   EXPECT_THAT(Message(changed), HasSubstr("step 2: out of memory: no room; the newest checkpoint"));
   EXPECT_EQ(num_prepared_, 0);
-  const absl::Status unchanged = saves_.OutOfMemory(run_.state(), changes, "step 2", "no room");
+  const absl::Status unchanged = lifecycle_.OutOfMemory(run_.state(), changes, "step 2", "no room");
   EXPECT_THAT(Message(unchanged), HasSubstr("no room; the state after step 1 is saved"));
   EXPECT_EQ(num_prepared_, 1);
   // The caller has saved.
-  const absl::Status saved = saves_.OutOfMemorySaved("step 2", "no room");
+  const absl::Status saved = lifecycle_.OutOfMemorySaved("step 2", "no room");
   EXPECT_EQ(ExitCodeOf(saved), kExitOutOfMemory);
   EXPECT_THAT(Message(saved), HasSubstr("the state after step 1 is saved"));
   EXPECT_EQ(num_prepared_, 1);
 }
 
-TEST_F(RunSavesTest, OutOfMemoryNamesThePlanIfThereIsOne) {
-  EXPECT_THAT(Message(saves_.OutOfMemorySaved("step 2", "no room")), Not(HasSubstr("The plan")));
-  const RunSaves planned(&run_, &state_, {.start = absl::Now(), .memory = &memory_});
+TEST_F(RunLifecycleTest, OutOfMemoryNamesThePlanIfThereIsOne) {
+  EXPECT_THAT(Message(lifecycle_.OutOfMemorySaved("step 2", "no room")), Not(HasSubstr("The plan")));
+  const RunLifecycle planned(&run_, &state_, {.start = absl::Now(), .memory = &memory_});
   EXPECT_THAT(Message(planned.OutOfMemorySaved("step 2", "no room")),
               HasSubstr("--resume. The plan was:\na table"));
 }

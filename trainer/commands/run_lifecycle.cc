@@ -1,4 +1,4 @@
-#include "trainer/commands/run_saves.h"
+#include "trainer/commands/run_lifecycle.h"
 
 #include "common/base/log.h"
 #include "common/io/file.h"
@@ -16,7 +16,7 @@ constexpr absl::Duration kStoragePause = absl::Seconds(1);
 
 }  // namespace
 
-RunSaves::RunSaves(CheckpointedRun* run, RunState* run_state, const RunSavesOptions& options)
+RunLifecycle::RunLifecycle(CheckpointedRun* run, RunState* run_state, const RunLifecycleOptions& options)
     : run_(*run),
       run_state_(*run_state),
       group_(run->group()),
@@ -25,7 +25,7 @@ RunSaves::RunSaves(CheckpointedRun* run, RunState* run_state, const RunSavesOpti
       wall_time_(options.start, options.wall_time_limit),
       save_interval_(options.start, options.save_interval) {}
 
-absl::Status RunSaves::Restore(const TrainConfig& config, const Shares& shares) {
+absl::Status RunLifecycle::Restore(const TrainConfig& config, const Shares& shares) {
   const std::string dir = run_.checkpoint_dir();
   if (dir.empty()) return absl::OkStatus();
   SetPending(nullptr);
@@ -39,7 +39,7 @@ absl::Status RunSaves::Restore(const TrainConfig& config, const Shares& shares) 
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> RunSaves::WaitForNextStep() {
+absl::StatusOr<bool> RunLifecycle::WaitForNextStep() {
   if (group_.is_root()) {
     // Save requests during the pause are carried out at once, because no step is in progress.
     run_state_.WaitWhilePaused([this] {
@@ -64,14 +64,14 @@ absl::StatusOr<bool> RunSaves::WaitForNextStep() {
   return code != kExitOk;
 }
 
-absl::Status RunSaves::SaveIfDue(int64_t save_every) {
+absl::Status RunLifecycle::SaveIfDue(int64_t save_every) {
   const SaveKind own_request = !group_.is_root()                   ? kNoSave
                                : run_state_.TakeSaveRequest()      ? kSaveNow
                                : save_interval_.IsDue(absl::Now()) ? kStartSave
                                                                    : kNoSave;
   TAOPD_ASSIGN_OR_RETURN(const int64_t request,
                          WithExitCode(kExitUnavailable, group_.AgreeOnLargest(own_request)));
-  if (run_.is_last()) return SaveOrWait();
+  if (run_.is_last()) return SaveUntilStored();
   if (request == kSaveNow || checkpoints_.num_failed_saves() > 0) {
     Save().IgnoreError();
   } else if (request == kStartSave || run_.is_due(save_every)) {
@@ -80,14 +80,14 @@ absl::Status RunSaves::SaveIfDue(int64_t save_every) {
   return absl::OkStatus();
 }
 
-absl::Status RunSaves::Prepare() {
+absl::Status RunLifecycle::Prepare() {
   RecordFinishedSave(/*waits=*/true);
   if (prepare_) TAOPD_RETURN_IF_ERROR(prepare_());
   PinAll();
   return absl::OkStatus();
 }
 
-void RunSaves::StartSave() {
+void RunLifecycle::StartSave() {
   const absl::Time start = absl::Now();
   const int64_t limit_bytes = options_.memory != nullptr ? options_.memory->copy_limit_bytes : 0;
   const bool has_room = CheckpointCopyBytes(run_.student()) <= limit_bytes;
@@ -110,7 +110,7 @@ void RunSaves::StartSave() {
   Trace("save", start);
 }
 
-void RunSaves::RecordFinishedSave(bool waits) {
+void RunLifecycle::RecordFinishedSave(bool waits) {
   const absl::Time start = absl::Now();
   const std::optional<SaveResult> saved = checkpoints_.TakeFinishedSave(waits);
   if (!saved) return;
@@ -126,12 +126,12 @@ void RunSaves::RecordFinishedSave(bool waits) {
   if (waits) save_time_ += absl::Now() - start;
 }
 
-bool RunSaves::WaitUntilSaved() {
+bool RunLifecycle::WaitUntilSaved() {
   RecordFinishedSave(/*waits=*/true);
   return is_saved_or_saving_;
 }
 
-void RunSaves::RecordSaved(int64_t step, const std::string& path) {
+void RunLifecycle::RecordSaved(int64_t step, const std::string& path) {
   run_state_.Update([&](RunStatus& status) {
     status.last_checkpoint = path;
     status.storage_problem.clear();
@@ -139,7 +139,7 @@ void RunSaves::RecordSaved(int64_t step, const std::string& path) {
   });
 }
 
-void RunSaves::ReportFailure(const absl::Status& status) {
+void RunLifecycle::ReportFailure(const absl::Status& status) {
   if (group_.is_root()) {
     LogWarning("the weights stay in memory; the save is tried again after each step",
                {{"step", run_.state().step},
@@ -150,11 +150,11 @@ void RunSaves::ReportFailure(const absl::Status& status) {
   run_state_.Update([&](RunStatus& run) { run.storage_problem = std::string(status.message()); });
 }
 
-void RunSaves::Trace(const char* name, absl::Time start) {
+void RunLifecycle::Trace(const char* name, absl::Time start) {
   if (options_.trace != nullptr) options_.trace->Add(name, start);
 }
 
-absl::Status RunSaves::SaveOrWait() {
+absl::Status RunLifecycle::SaveUntilStored() {
   const TrainerPhase before = run_state_.status().phase;
   run_state_.SetPhase(TrainerPhase::kSaving);
   run_state_.Progress();
@@ -162,11 +162,11 @@ absl::Status RunSaves::SaveOrWait() {
   run_state_.SetPhase(before);
   // Waiting does not help if rollouts that the checkpoint needs have failed.
   TAOPD_RETURN_IF_ERROR(prepared);
-  return UntilStored(Concat("the checkpoint of step ", run_.state().step),
+  return RetryUntilStored(Concat("the checkpoint of step ", run_.state().step),
                      [this] { return Write(/*is_prepared=*/true); });
 }
 
-absl::Status RunSaves::UntilStored(const std::string& what,
+absl::Status RunLifecycle::RetryUntilStored(const std::string& what,
                                    const std::function<absl::Status()>& attempt) {
   absl::Status stored = attempt();
   if (stored.ok()) return absl::OkStatus();
@@ -186,7 +186,7 @@ absl::Status RunSaves::UntilStored(const std::string& what,
         {{"dir", run_.run_dir()}, {"what", what}, {"saved", saved}, {"error", stored}});
   }
   while (!stored.ok()) {
-    const bool gives_up = run_state_.WaitToGiveUp(kStoragePause);
+    const bool gives_up = run_state_.WaitForGiveUp(kStoragePause);
     TAOPD_ASSIGN_OR_RETURN(const int64_t any_gives_up,
                            WithExitCode(kExitUnavailable, group_.AgreeOnLargest(gives_up ? 1 : 0)));
     if (any_gives_up > 0)
@@ -201,9 +201,9 @@ absl::Status RunSaves::UntilStored(const std::string& what,
   return absl::OkStatus();
 }
 
-absl::Status RunSaves::Save() { return Write(/*is_prepared=*/false); }
+absl::Status RunLifecycle::Save() { return Write(/*is_prepared=*/false); }
 
-absl::Status RunSaves::Write(bool is_prepared) {
+absl::Status RunLifecycle::Write(bool is_prepared) {
   const absl::Time start = absl::Now();
   // A run that waits for room stays in that phase, in which a stop request abandons the state.
   const TrainerPhase before = run_state_.status().phase;
@@ -229,19 +229,19 @@ absl::Status RunSaves::Write(bool is_prepared) {
   return WithExitCode(kExitStorage, saved.status());
 }
 
-void RunSaves::MarkNewestGood() {
+void RunLifecycle::MarkNewestGood() {
   if (newest_ >= 0) last_good_ = newest_;
 }
 
-void RunSaves::Pin(int64_t best_step, int64_t named_best_step) {
+void RunLifecycle::Pin(int64_t best_step, int64_t named_best_step) {
   best_ = best_step;
   named_best_ = named_best_step;
   PinAll();
 }
 
-void RunSaves::PinAll() { checkpoints_.Pin({best_, named_best_, last_good_, evaluated_}); }
+void RunLifecycle::PinAll() { checkpoints_.Pin({best_, named_best_, last_good_, evaluated_}); }
 
-void RunSaves::SetPending(std::shared_ptr<const PendingStep> pending) {
+void RunLifecycle::SetPending(std::shared_ptr<const PendingStep> pending) {
   pending_ = std::move(pending);
   if (pending_ == nullptr) return checkpoints_.SetPending(0, nullptr);
   checkpoints_.SetPending(pending_->mini_batch, [this](const std::string& dir) {
@@ -249,28 +249,28 @@ void RunSaves::SetPending(std::shared_ptr<const PendingStep> pending) {
   });
 }
 
-absl::Status RunSaves::Finished() {
-  TAOPD_RETURN_IF_ERROR(UntilStored("the model", [this] { return run_.Export(); }));
+absl::Status RunLifecycle::Finished() {
+  TAOPD_RETURN_IF_ERROR(RetryUntilStored("the model", [this] { return run_.Export(); }));
   run_state_.SetPhase(TrainerPhase::kFinished);
   return absl::OkStatus();
 }
 
-absl::Status RunSaves::Stopped() {
+absl::Status RunLifecycle::Stopped() {
   if (options_.service_manager != nullptr) options_.service_manager->Stopping();
   run_state_.SetPhase(TrainerPhase::kStopping);
-  TAOPD_RETURN_IF_ERROR(SaveOrWait());
+  TAOPD_RETURN_IF_ERROR(SaveUntilStored());
   TAOPD_ASSIGN_OR_RETURN(
       const int64_t code,
       WithExitCode(kExitUnavailable, group_.AgreeOnLargest(run_state_.stop_code())));
   return run_.Stopped(static_cast<ExitCode>(code));
 }
 
-absl::Status RunSaves::FailSaved(const absl::Status& failure) {
-  if (!WaitUntilSaved()) TAOPD_RETURN_IF_ERROR(SaveOrWait());
+absl::Status RunLifecycle::FailSaved(const absl::Status& failure) {
+  if (!WaitUntilSaved()) TAOPD_RETURN_IF_ERROR(SaveUntilStored());
   return failure;
 }
 
-absl::Status RunSaves::OutOfMemory(const TrainState& before, int64_t changes_before,
+absl::Status RunLifecycle::OutOfMemory(const TrainState& before, int64_t changes_before,
                                    const std::string& where, const std::string& what) {
   AdamW& optimizer = *run_.student().optimizer;
   optimizer.ClearGradients();
@@ -280,17 +280,17 @@ absl::Status RunSaves::OutOfMemory(const TrainState& before, int64_t changes_bef
   // failure yet.
   if (optimizer.num_changes() == changes_before && group_.world_size() == 1) {
     run_.state() = before;
-    if (SaveOrWait().ok()) saved = Concat("the state after step ", before.step, " is saved");
+    if (SaveUntilStored().ok()) saved = Concat("the state after step ", before.step, " is saved");
   }
   return OutOfMemoryError(where, what, saved);
 }
 
-absl::Status RunSaves::OutOfMemorySaved(const std::string& where, const std::string& what) const {
+absl::Status RunLifecycle::OutOfMemorySaved(const std::string& where, const std::string& what) const {
   return OutOfMemoryError(where, what,
                           Concat("the state after step ", run_.state().step, " is saved"));
 }
 
-absl::Status RunSaves::OutOfMemoryError(const std::string& where, const std::string& what,
+absl::Status RunLifecycle::OutOfMemoryError(const std::string& where, const std::string& what,
                                         const std::string& saved) const {
   const std::string plan =
       options_.memory != nullptr ? Concat(" The plan was:\n", options_.memory->table) : "";

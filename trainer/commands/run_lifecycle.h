@@ -29,7 +29,7 @@ struct PlannedMemory {
   int64_t copy_limit_bytes = 0;  // the limit of a checkpoint's copy; 0: saves do not copy
 };
 
-struct RunSavesOptions {
+struct RunLifecycleOptions {
   absl::Time start;                           // of the process
   absl::Duration save_interval;               // trainer.save_minutes; zero: none
   absl::Duration wall_time_limit;             // trainer.max_wall_time_s; zero: none
@@ -38,10 +38,10 @@ struct RunSavesOptions {
   ServiceManager* service_manager = nullptr;  // may be null
 };
 
-class RunSaves {
+class RunLifecycle {
  public:
   // All of them, and what the options point to, must outlive the object.
-  RunSaves(CheckpointedRun* run, RunState* run_state, const RunSavesOptions& options);
+  RunLifecycle(CheckpointedRun* run, RunState* run_state, const RunLifecycleOptions& options);
 
   // Calls `prepare` before each save: it gives the checkpoint its further files. An error means
   // that there can be no checkpoint.
@@ -59,8 +59,8 @@ class RunSaves {
   absl::Status SaveIfDue(int64_t save_every);
   // Saves the current state. A failure is logged, and the next step tries again.
   absl::Status Save();
-  // Saves the current state before the run ends, as UntilStored does.
-  absl::Status SaveOrWait();
+  // Saves the current state before the run ends, as RetryUntilStored does.
+  absl::Status SaveUntilStored();
   // Saves during the next step if trainer.async_save and the memory allow it, otherwise like Save.
   void StartSave();
   // Records a checkpoint that was written during a step, if there is one. If `waits` is true, waits
@@ -97,7 +97,8 @@ class RunSaves {
   // about a second later. Returns kExitStorage if a stop is requested on any rank while it waits:
   // the message names `what`, such as "the checkpoint of step 20", and the newest step that is
   // saved.
-  absl::Status UntilStored(const std::string& what, const std::function<absl::Status()>& attempt);
+  absl::Status RetryUntilStored(const std::string& what,
+                                const std::function<absl::Status()>& attempt);
 
   // ---- Each of these returns the status with which the run ends ----
   // Writes the model after the last step.
@@ -129,7 +130,7 @@ class RunSaves {
   RunState& run_state_;
   ProcessGroup& group_;
   RunCheckpoints& checkpoints_;
-  const RunSavesOptions options_;
+  const RunLifecycleOptions options_;
   std::function<absl::Status()> prepare_;
   WallTimeLimit wall_time_;
   SaveInterval save_interval_;  // used on rank 0
