@@ -186,6 +186,7 @@ absl::Status RunLifecycle::RetryUntilStored(const std::string& what,
         {{"dir", run_.run_dir()}, {"what", what}, {"saved", saved}, {"error", stored}});
   }
   while (!stored.ok()) {
+    run_state_.Progress();  // the wait is no stall, whatever its length
     const bool gives_up = run_state_.WaitForGiveUp(kStoragePause);
     TAOPD_ASSIGN_OR_RETURN(const int64_t any_gives_up,
                            WithExitCode(kExitUnavailable, group_.AgreeOnLargest(gives_up ? 1 : 0)));

@@ -75,6 +75,19 @@ TEST_F(RunLifecycleTest, ASaveThatWaitsForStorageIsNotPreparedAgain) {
   EXPECT_TRUE(std::filesystem::exists(checkpoints + "/step-000001/manifest.json"));
 }
 
+TEST_F(RunLifecycleTest, AWaitForStorageIsNoStall) {
+  std::vector<int64_t> num_progress;
+  const auto attempt = [&] {
+    num_progress.push_back(state_.num_progress());
+    if (num_progress.size() == 2) state_.RequestStop(kExitStopped);
+    return Internal("no space");
+  };
+  EXPECT_ERROR(lifecycle_.RetryUntilStored("the model", attempt), kInternal,
+               "the model is given up");
+  ASSERT_EQ(num_progress.size(), 2u);
+  EXPECT_LT(num_progress[0], num_progress[1]);
+}
+
 TEST_F(RunLifecycleTest, ASaveThatCannotBePreparedDoesNotWait) {
   prepared_ = Internal("a rollout is lost");
   EXPECT_ERROR(lifecycle_.SaveUntilStored(), absl::StatusCode::kInternal, "a rollout is lost");
