@@ -65,14 +65,15 @@ absl::StatusOr<bool> RunLifecycle::WaitForNextStep() {
 }
 
 absl::Status RunLifecycle::SaveIfDue(int64_t save_every) {
-  const SaveKind own_request = !group_.is_root()                   ? kNoSave
-                               : run_state_.TakeSaveRequest()      ? kSaveNow
-                               : save_interval_.IsDue(absl::Now()) ? kStartSave
-                                                                   : kNoSave;
+  // A save may have failed on some ranks only, so each rank asks for those that it owes.
+  const SaveKind own_request = !group_.is_root() ? (is_save_owed_ ? kSaveNow : kNoSave)
+                               : run_state_.TakeSaveRequest() || is_save_owed_ ? kSaveNow
+                               : save_interval_.IsDue(absl::Now())             ? kStartSave
+                                                                               : kNoSave;
   TAOPD_ASSIGN_OR_RETURN(const int64_t request,
                          WithExitCode(kExitUnavailable, group_.AgreeOnLargest(own_request)));
   if (run_.is_last()) return SaveUntilStored();
-  if (request == kSaveNow || checkpoints_.num_failed_saves() > 0) {
+  if (request == kSaveNow) {
     Save().IgnoreError();
   } else if (request == kStartSave || run_.is_due(save_every)) {
     StartSave();
@@ -132,6 +133,7 @@ bool RunLifecycle::WaitUntilSaved() {
 }
 
 void RunLifecycle::RecordSaved(int64_t step, const std::string& path) {
+  is_save_owed_ = false;
   run_state_.Update([&](RunStatus& status) {
     status.last_checkpoint = path;
     status.storage_problem.clear();
@@ -140,6 +142,7 @@ void RunLifecycle::RecordSaved(int64_t step, const std::string& path) {
 }
 
 void RunLifecycle::ReportFailure(const absl::Status& status) {
+  is_save_owed_ = true;
   if (group_.is_root()) {
     LogWarning("the weights stay in memory; the save is tried again after each step",
                {{"step", run_.state().step},

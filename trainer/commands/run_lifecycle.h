@@ -136,6 +136,7 @@ class RunLifecycle {
   SaveInterval save_interval_;  // used on rank 0
   absl::Duration save_time_;
   bool is_saved_or_saving_ = false;  // the current step
+  bool is_save_owed_ = false;        // whether a save has failed since the last one that succeeded
   std::shared_ptr<const PendingStep> pending_;
   // Steps of checkpoints, or -1.
   int64_t newest_ = -1;         // may still be being written

@@ -90,7 +90,20 @@ TEST_F(RunLifecycleTest, AWaitForStorageIsNoStall) {
 
 TEST_F(RunLifecycleTest, ASaveThatCannotBePreparedDoesNotWait) {
   prepared_ = Internal("a rollout is lost");
-  EXPECT_ERROR(lifecycle_.SaveUntilStored(), absl::StatusCode::kInternal, "a rollout is lost");
+  EXPECT_ERROR(lifecycle_.SaveUntilStored(), kInternal, "a rollout is lost");
+}
+
+TEST_F(RunLifecycleTest, ASaveThatWasAskedForIsTriedAfterEachStepUntilItSucceeds) {
+  prepared_ = Internal("a rollout is lost");
+  ASSERT_OK(state_.RequestSave());
+  ASSERT_OK(lifecycle_.SaveIfDue(/*save_every=*/0));
+  ASSERT_OK(lifecycle_.SaveIfDue(0));
+  EXPECT_EQ(num_prepared_, 2);
+  EXPECT_FALSE(lifecycle_.is_saved_or_saving());
+  prepared_ = absl::OkStatus();
+  for (int i = 0; i < 2; ++i) ASSERT_OK(lifecycle_.SaveIfDue(0));
+  EXPECT_EQ(num_prepared_, 3);
+  EXPECT_TRUE(lifecycle_.is_saved_or_saving());
 }
 
 TEST_F(RunLifecycleTest, OutOfMemorySaysWhatIsSaved) {
