@@ -16,7 +16,8 @@ constexpr absl::Duration kStoragePause = absl::Seconds(1);
 
 }  // namespace
 
-RunLifecycle::RunLifecycle(CheckpointedRun* run, RunState* run_state, const RunLifecycleOptions& options)
+RunLifecycle::RunLifecycle(CheckpointedRun* run, RunState* run_state,
+                           const RunLifecycleOptions& options)
     : run_(*run),
       run_state_(*run_state),
       group_(run->group()),
@@ -88,8 +89,22 @@ absl::Status RunLifecycle::Prepare() {
   return absl::OkStatus();
 }
 
-void RunLifecycle::StartSave() {
+absl::Status RunLifecycle::InSavingPhase(const std::function<absl::Status()>& save) {
   const absl::Time start = absl::Now();
+  // A run that waits for room stays in that phase, in which a stop request abandons the state.
+  const TrainerPhase before = run_state_.status().phase;
+  if (before != TrainerPhase::kWaitingForStorage) run_state_.SetPhase(TrainerPhase::kSaving);
+  run_state_.Progress();
+  const absl::Status saved = save();
+  run_state_.Progress();
+  run_state_.SetPhase(before);
+  wall_time_.ObserveSave(absl::Now() - start);
+  save_time_ += absl::Now() - start;
+  if (options_.trace != nullptr) options_.trace->Add("save", start);
+  return saved;
+}
+
+void RunLifecycle::StartSave() {
   const int64_t limit_bytes = options_.memory != nullptr ? options_.memory->copy_limit_bytes : 0;
   const bool has_room = CheckpointCopyBytes(run_.student()) <= limit_bytes;
   // A single rank without room prevents the copy.
@@ -97,8 +112,10 @@ void RunLifecycle::StartSave() {
     Save().IgnoreError();
     return;
   }
-  absl::Status begun = Prepare();
-  if (begun.ok()) begun = checkpoints_.StartSave();
+  const absl::Status begun = InSavingPhase([this]() -> absl::Status {
+    TAOPD_RETURN_IF_ERROR(Prepare());
+    return checkpoints_.StartSave();
+  });
   if (!begun.ok()) {
     LogWarning("the checkpoint is written before the next step", {{"error", begun}});
     Save().IgnoreError();
@@ -107,28 +124,26 @@ void RunLifecycle::StartSave() {
   is_saved_or_saving_ = true;
   save_interval_.Saved(absl::Now());
   newest_before_ = std::exchange(newest_, run_.state().step);
-  save_time_ += absl::Now() - start;
-  Trace("save", start);
 }
 
 void RunLifecycle::RecordFinishedSave(bool waits) {
-  const absl::Time start = absl::Now();
   const std::optional<SaveResult> saved = checkpoints_.TakeFinishedSave(waits);
   if (!saved) return;
   wall_time_.ObserveSave(saved->duration);
   if (saved->path.ok()) {
     RecordSaved(saved->step, *saved->path);
-  } else {
-    ReportFailure(saved->path.status());
-    if (saved->step == run_.state().step) is_saved_or_saving_ = false;
-    if (last_good_ == saved->step) last_good_ = newest_before_;
-    newest_ = newest_before_;
+    return;
   }
-  if (waits) save_time_ += absl::Now() - start;
+  ReportFailure(saved->path.status());
+  if (saved->step == run_.state().step) is_saved_or_saving_ = false;
+  if (last_good_ == saved->step) last_good_ = newest_before_;
+  newest_ = newest_before_;
 }
 
 bool RunLifecycle::WaitUntilSaved() {
+  const absl::Time start = absl::Now();
   RecordFinishedSave(/*waits=*/true);
+  save_time_ += absl::Now() - start;
   return is_saved_or_saving_;
 }
 
@@ -153,24 +168,16 @@ void RunLifecycle::ReportFailure(const absl::Status& status) {
   run_state_.Update([&](RunStatus& run) { run.storage_problem = std::string(status.message()); });
 }
 
-void RunLifecycle::Trace(const char* name, absl::Time start) {
-  if (options_.trace != nullptr) options_.trace->Add(name, start);
-}
-
 absl::Status RunLifecycle::SaveUntilStored() {
-  const TrainerPhase before = run_state_.status().phase;
-  run_state_.SetPhase(TrainerPhase::kSaving);
-  run_state_.Progress();
-  const absl::Status prepared = Prepare();
-  run_state_.SetPhase(before);
+  if (WaitUntilSaved()) return absl::OkStatus();
   // Waiting does not help if rollouts that the checkpoint needs have failed.
-  TAOPD_RETURN_IF_ERROR(prepared);
+  TAOPD_RETURN_IF_ERROR(InSavingPhase([this] { return Prepare(); }));
   return RetryUntilStored(Concat("the checkpoint of step ", run_.state().step),
-                     [this] { return Write(/*is_prepared=*/true); });
+                          [this] { return InSavingPhase([this] { return Write(); }); });
 }
 
 absl::Status RunLifecycle::RetryUntilStored(const std::string& what,
-                                   const std::function<absl::Status()>& attempt) {
+                                            const std::function<absl::Status()>& attempt) {
   absl::Status stored = attempt();
   if (stored.ok()) return absl::OkStatus();
   const int64_t saved_step = checkpoints_.newest_saved_step();
@@ -205,32 +212,23 @@ absl::Status RunLifecycle::RetryUntilStored(const std::string& what,
   return absl::OkStatus();
 }
 
-absl::Status RunLifecycle::Save() { return Write(/*is_prepared=*/false); }
+absl::Status RunLifecycle::Save() {
+  const absl::Status saved = InSavingPhase([this]() -> absl::Status {
+    TAOPD_RETURN_IF_ERROR(Prepare());
+    return Write();
+  });
+  if (!saved.ok()) ReportFailure(saved);
+  return saved;
+}
 
-absl::Status RunLifecycle::Write(bool is_prepared) {
-  const absl::Time start = absl::Now();
-  // A run that waits for room stays in that phase, in which a stop request abandons the state.
-  const TrainerPhase before = run_state_.status().phase;
-  const bool waits = before == TrainerPhase::kWaitingForStorage;
-  if (!waits) run_state_.SetPhase(TrainerPhase::kSaving);
-  run_state_.Progress();
-  const absl::Status prepared = is_prepared ? absl::OkStatus() : Prepare();
-  auto saved = prepared.ok() ? checkpoints_.Save() : absl::StatusOr<std::string>(prepared);
-  run_state_.Progress();
+absl::Status RunLifecycle::Write() {
+  const absl::StatusOr<std::string> saved = checkpoints_.Save();
   is_saved_or_saving_ = saved.ok();
-  if (saved.ok()) {
-    newest_ = run_.state().step;
-    save_interval_.Saved(absl::Now());
-  }
-  wall_time_.ObserveSave(absl::Now() - start);
-  save_time_ += absl::Now() - start;
-  Trace("save", start);
-  if (saved.ok()) RecordSaved(run_.state().step, *saved);
-  run_state_.SetPhase(before);
-  if (saved.ok()) return absl::OkStatus();
-  // Tried once for each step, and more often at the end of a run.
-  if (!waits) ReportFailure(saved.status());
-  return WithExitCode(kExitStorage, saved.status());
+  if (!saved.ok()) return WithExitCode(kExitStorage, saved.status());
+  newest_ = run_.state().step;
+  save_interval_.Saved(absl::Now());
+  RecordSaved(run_.state().step, *saved);
+  return absl::OkStatus();
 }
 
 void RunLifecycle::MarkNewestGood() {
@@ -248,6 +246,7 @@ void RunLifecycle::PinAll() { checkpoints_.Pin({best_, named_best_, last_good_, 
 void RunLifecycle::SetPending(std::shared_ptr<const PendingStep> pending) {
   pending_ = std::move(pending);
   if (pending_ == nullptr) return checkpoints_.SetPending(0, nullptr);
+  MarkChanged();
   checkpoints_.SetPending(pending_->mini_batch, [this](const std::string& dir) {
     return WritePendingStep(*pending_, group_.rank(), dir + "/" + kPendingDir);
   });
@@ -270,12 +269,12 @@ absl::Status RunLifecycle::Stopped() {
 }
 
 absl::Status RunLifecycle::FailSaved(const absl::Status& failure) {
-  if (!WaitUntilSaved()) TAOPD_RETURN_IF_ERROR(SaveUntilStored());
+  TAOPD_RETURN_IF_ERROR(SaveUntilStored());
   return failure;
 }
 
 absl::Status RunLifecycle::OutOfMemory(const TrainState& before, int64_t changes_before,
-                                   const std::string& where, const std::string& what) {
+                                       const std::string& where, const std::string& what) {
   AdamW& optimizer = *run_.student().optimizer;
   optimizer.ClearGradients();
   std::string saved = "the newest checkpoint is intact";
@@ -289,13 +288,14 @@ absl::Status RunLifecycle::OutOfMemory(const TrainState& before, int64_t changes
   return OutOfMemoryError(where, what, saved);
 }
 
-absl::Status RunLifecycle::OutOfMemorySaved(const std::string& where, const std::string& what) const {
+absl::Status RunLifecycle::OutOfMemorySaved(const std::string& where,
+                                            const std::string& what) const {
   return OutOfMemoryError(where, what,
                           Concat("the state after step ", run_.state().step, " is saved"));
 }
 
 absl::Status RunLifecycle::OutOfMemoryError(const std::string& where, const std::string& what,
-                                        const std::string& saved) const {
+                                            const std::string& saved) const {
   const std::string plan =
       options_.memory != nullptr ? Concat(" The plan was:\n", options_.memory->table) : "";
   return WithExitCode(

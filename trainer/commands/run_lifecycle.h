@@ -24,7 +24,7 @@ namespace taopd {
 
 // The results of the memory plan.
 struct PlannedMemory {
-  std::string table;             // for a failure
+  std::string table;             // the plan as text, for the message of a failure
   double gb = 0;                 // of the device, in GiB; 0 without a plan
   int64_t copy_limit_bytes = 0;  // the limit of a checkpoint's copy; 0: saves do not copy
 };
@@ -59,7 +59,8 @@ class RunLifecycle {
   absl::Status SaveIfDue(int64_t save_every);
   // Saves the current state. A failure is logged, and the next step tries again.
   absl::Status Save();
-  // Saves the current state before the run ends, as RetryUntilStored does.
+  // Makes sure that the current state is saved before the run ends. Waits for a save in progress.
+  // Unless the state is then that of a checkpoint, saves it by RetryUntilStored.
   absl::Status SaveUntilStored();
   // Saves during the next step if trainer.async_save and the memory allow it, otherwise like Save.
   void StartSave();
@@ -87,7 +88,8 @@ class RunLifecycle {
   // are -1 if there is none.
   void Pin(int64_t best_step, int64_t named_best_step);
 
-  // Makes later checkpoints lie between two mini-batches of the step or, if null, between steps.
+  // Gives later checkpoints the rest of a step that has ended between two mini-batches; the current
+  // state then counts as not saved. If `pending` is null, they lie between two steps again.
   void SetPending(std::shared_ptr<const PendingStep> pending);
   // The rest of the step after state.step that a stopped run has left; null if there is none.
   const PendingStep* pending() const { return pending_.get(); }
@@ -115,15 +117,16 @@ class RunLifecycle {
   absl::Status OutOfMemorySaved(const std::string& where, const std::string& what) const;
 
  private:
+  // Calls `save` in the phase kSaving, and adds its time to that of saves.
+  absl::Status InSavingPhase(const std::function<absl::Status()>& save);
   // Gives the next checkpoint its files, after the one that is being written.
   absl::Status Prepare();
-  // Saves the current state, which Prepare has been called for if `is_prepared` is true.
-  absl::Status Write(bool is_prepared);
+  // Writes a checkpoint of the current state, for which Prepare has been called.
+  absl::Status Write();
   absl::Status OutOfMemoryError(const std::string& where, const std::string& what,
                                 const std::string& saved) const;
   void RecordSaved(int64_t step, const std::string& path);
   void ReportFailure(const absl::Status& status);
-  void Trace(const char* name, absl::Time start);
   void PinAll();
 
   CheckpointedRun& run_;

@@ -14,9 +14,6 @@
 namespace taopd::testing {
 namespace {
 
-using ::testing::HasSubstr;
-using ::testing::Not;
-
 class RunLifecycleTest : public ::testing::Test {
  protected:
   // The run is one step old.
@@ -55,6 +52,21 @@ TEST_F(RunLifecycleTest, EachSaveIsPreparedOnce) {
   ++run_.state().step;
   ASSERT_OK(lifecycle_.Save());
   EXPECT_EQ(num_prepared_, 2);
+}
+
+TEST_F(RunLifecycleTest, AStateIsSavedOnceBeforeTheRunEnds) {
+  ASSERT_OK(lifecycle_.SaveUntilStored());
+  EXPECT_TRUE(absl::IsCancelled(lifecycle_.Stopped()));
+  EXPECT_ERROR(lifecycle_.FailSaved(Internal("a failure")), kInternal, "a failure");
+  EXPECT_EQ(num_prepared_, 1);
+  // The rest of a step makes it another state.
+  auto rest = std::make_shared<PendingStep>();
+  rest->mini_batch = rest->num_mini_batches = 1;
+  lifecycle_.SetPending(std::move(rest));
+  ASSERT_OK(lifecycle_.SaveUntilStored());
+  EXPECT_EQ(num_prepared_, 2);
+  EXPECT_TRUE(
+      std::filesystem::exists(dir_.File("run/checkpoints/step-000001-mini-1/manifest.json")));
 }
 
 TEST_F(RunLifecycleTest, ASaveThatWaitsForStorageIsNotPreparedAgain) {
@@ -124,7 +136,8 @@ TEST_F(RunLifecycleTest, OutOfMemorySaysWhatIsSaved) {
 }
 
 TEST_F(RunLifecycleTest, OutOfMemoryNamesThePlanIfThereIsOne) {
-  EXPECT_THAT(Message(lifecycle_.OutOfMemorySaved("step 2", "no room")), Not(HasSubstr("The plan")));
+  EXPECT_THAT(Message(lifecycle_.OutOfMemorySaved("step 2", "no room")),
+              Not(HasSubstr("The plan")));
   const RunLifecycle planned(&run_, &state_, {.start = absl::Now(), .memory = &memory_});
   EXPECT_THAT(Message(planned.OutOfMemorySaved("step 2", "no room")),
               HasSubstr("--resume. The plan was:\na table"));

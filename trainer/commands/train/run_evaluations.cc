@@ -231,7 +231,7 @@ absl::Status RunEvaluations::Record(int64_t step, const EvalResult& result) {
 absl::Status RunEvaluations::Failed(int64_t step, const absl::Status& status) {
   // The step is done, and a resumed run repeats only the evaluation.
   const bool is_out_of_memory = absl::IsResourceExhausted(status);
-  if ((run_.state().step > 0 || is_out_of_memory) && !lifecycle_.WaitUntilSaved())
+  if (run_.state().step > 0 || is_out_of_memory)
     TAOPD_RETURN_IF_ERROR(lifecycle_.SaveUntilStored());
   if (is_out_of_memory) {
     return lifecycle_.OutOfMemorySaved(Concat("the evaluation after step ", step),

@@ -152,7 +152,7 @@ absl::Status RunGuard::Observe(const Metrics& metrics) {
 absl::Status RunGuard::RollBack(const GuardAlarm& alarm) {
   // The metrics of a step are those of the weights before its update.
   const int64_t from = run_.state().step, good = guard_.last_good_step() - 1;
-  lifecycle_.RecordFinishedSave(/*waits=*/true);
+  lifecycle_.WaitUntilSaved();
   evaluations_.Abandon();
   pipeline_.Drop();
   Rollbacks after = rollbacks_.Next(config_.guard.rollback_lr_factor, run_.state().epoch,

@@ -175,7 +175,7 @@ absl::Status TrainingRun::Loop() {
     TAOPD_RETURN_IF_ERROR(Step());
   }
   TAOPD_RETURN_IF_ERROR(evaluations_.Finish());
-  if (!lifecycle_.WaitUntilSaved()) TAOPD_RETURN_IF_ERROR(lifecycle_.SaveUntilStored());
+  TAOPD_RETURN_IF_ERROR(lifecycle_.SaveUntilStored());
   return lifecycle_.Finished();
 }
 
