@@ -40,6 +40,29 @@ absl::Status RunLifecycle::Restore(const TrainConfig& config, const Shares& shar
   return absl::OkStatus();
 }
 
+void RunLifecycle::ShowBegin() {
+  run_state_.Update([&](RunStatus& status) {
+    status.run_name = run_.options().name;
+    status.total_steps = run_.options().total_steps;
+    status.step = run_.state().step;
+    status.phase = TrainerPhase::kRunning;
+    if (!run_.resumed()) return;
+    status.last_checkpoint = run_.resumed_from();
+    status.saved_step = status.step;
+  });
+}
+
+void RunLifecycle::ShowStep(const Metrics& metrics) {
+  step_time_.Add(metrics);
+  const int64_t step = run_.state().step;
+  run_state_.Update([&](RunStatus& status) {
+    status.step = step;
+    status.metrics = metrics;
+    status.eta_seconds =
+        absl::ToDoubleSeconds(step_time_.Mean() * (run_.options().total_steps - step));
+  });
+}
+
 absl::StatusOr<bool> RunLifecycle::WaitForNextStep() {
   if (group_.is_root()) {
     // Save requests during the pause are carried out at once, because no step is in progress.

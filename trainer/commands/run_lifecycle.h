@@ -1,5 +1,6 @@
-// The part of a training loop that `train` and `sft` share: the requests of other threads between
-// two steps, the checkpoints, and the ways in which a run ends, which save first.
+// The life of a run around its steps, which `train` and `sft` share. The class shows the run to
+// other threads, does what they ask for between two steps, saves checkpoints, and ends the run,
+// which it saves first.
 //
 // A run whose state must be written, at its end or for a roll-back, does not end because the disk
 // is full: the weights stay in memory and the write is repeated until it succeeds.
@@ -13,6 +14,7 @@
 #include <utility>
 
 #include "common/base/service/service_manager.h"
+#include "common/metrics/step_time.h"
 #include "trainer/config/train_config.h"
 #include "trainer/control/run_state.h"
 #include "trainer/guard/wall_time.h"
@@ -48,6 +50,13 @@ class RunLifecycle {
   void OnPrepare(std::function<absl::Status()> prepare) { prepare_ = std::move(prepare); }
   // Restores the rest of a step from the checkpoint that the state was loaded from, if it has one.
   absl::Status Restore(const TrainConfig& config, const Shares& shares);
+
+  // Shows other threads that the run begins, or continues from a checkpoint.
+  void ShowBegin();
+  // Shows them the current step with its metrics, and the time until the last step: the mean time
+  // of the steps so far, times the number of steps left. The console shows the same
+  // (console_sink.h). REQUIRES: the metrics have time/step_s.
+  void ShowStep(const Metrics& metrics);
 
   // Waits while the run is paused: rank 0 for a person, and the others for rank 0. Saves that are
   // requested meanwhile are carried out. Returns whether the run should stop before the next step,
@@ -138,6 +147,7 @@ class RunLifecycle {
   WallTimeLimit wall_time_;
   SaveInterval save_interval_;  // used on rank 0
   absl::Duration save_time_;
+  StepTime step_time_;               // of the steps that were shown
   bool is_saved_or_saving_ = false;  // the current step
   bool is_save_owed_ = false;        // whether a save has failed since the last one that succeeded
   std::shared_ptr<const PendingStep> pending_;

@@ -143,6 +143,7 @@ class CheckpointedRun {
   // Returns the checkpoint from which the state was last loaded, or an empty path for a new run.
   const std::string& checkpoint_dir() const { return checkpoint_dir_; }
   const std::string& run_dir() const { return options_.run_dir; }
+  const CheckpointedRunOptions& options() const { return options_; }
   ProcessGroup& group() { return *group_; }
   Student& student() { return student_; }
   TrainState& state() { return state_; }

@@ -46,6 +46,18 @@ class RunLifecycleTest : public ::testing::Test {
   int num_prepared_ = 0;
 };
 
+// As the ETA of ConsoleSinkTest.EtaLeavesOutPauses.
+TEST_F(RunLifecycleTest, TheTimeUntilTheLastStepCountsSavesAndEvaluations) {
+  const auto eta_after = [&](int64_t step, const Metrics& metrics) {
+    run_.state().step = step;
+    lifecycle_.ShowStep(metrics);
+    return state_.status().eta_seconds;
+  };
+  EXPECT_EQ(eta_after(1, {{"time/step_s", 2}, {"time/save_s", 0}, {"time/evaluation_s", 0}}), 18);
+  EXPECT_EQ(eta_after(2, {{"time/step_s", 4}, {"time/save_s", 1}, {"time/evaluation_s", 3}}), 40);
+  EXPECT_EQ(eta_after(10, {{"time/step_s", 2}}), 0);
+}
+
 TEST_F(RunLifecycleTest, EachSaveIsPreparedOnce) {
   ASSERT_OK(lifecycle_.SaveUntilStored());
   EXPECT_EQ(num_prepared_, 1);

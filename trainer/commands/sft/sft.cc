@@ -171,15 +171,7 @@ class SftRun {
   }
 
   void Announce() {
-    run_state_->Update([&](RunStatus& status) {
-      status.run_name = config_.run.name;
-      status.total_steps = config_.trainer.total_steps;
-      status.step = run_.state().step;
-      status.phase = TrainerPhase::kRunning;
-      if (!run_.resumed()) return;
-      status.last_checkpoint = run_.resumed_from();
-      status.saved_step = status.step;
-    });
+    lifecycle_.ShowBegin();
     LogInfo(run_.resumed() ? "resumed" : "started",
             {{"run", config_.run.name},
              {"dir", run_.run_dir()},
@@ -256,11 +248,13 @@ class SftRun {
     for (const PromptRecord* record : batch) {
       num_tokens += static_cast<int64_t>(record->prompt_ids.size() + record->response_ids.size());
     }
-    Record({{"loss/mean", loss},
-            {"loss/grad_norm", grad_norm},
-            {"optim/lr", lr},
-            {"time/step_s", seconds},
-            {"time/tokens_per_s", static_cast<double>(num_tokens) / seconds}});
+    const Metrics metrics = {{"loss/mean", loss},
+                             {"loss/grad_norm", grad_norm},
+                             {"optim/lr", lr},
+                             {"time/step_s", seconds},
+                             {"time/tokens_per_s", static_cast<double>(num_tokens) / seconds}};
+    run_.output().Write(state.step, metrics);
+    lifecycle_.ShowStep(metrics);
 
     // Save before the validation, which may fail or take long.
     TAOPD_RETURN_IF_ERROR(lifecycle_.SaveIfDue(config_.trainer.save_every));
@@ -286,19 +280,6 @@ class SftRun {
                          {"eval/n", static_cast<double>(val_.size())}});
     run_state_->SetPhase(TrainerPhase::kRunning);
     return true;
-  }
-
-  // Records the metrics of the current step and shows them to other threads.
-  void Record(const Metrics& metrics) {
-    const TrainState& state = run_.state();
-    run_.output().Write(state.step, metrics);
-    const double seconds_per_step = state.train_seconds / static_cast<double>(state.step);
-    run_state_->Update([&](RunStatus& status) {
-      status.step = state.step;
-      status.metrics = metrics;
-      status.eta_seconds =
-          seconds_per_step * static_cast<double>(config_.trainer.total_steps - state.step);
-    });
   }
 
   Decoder& decoder() { return *run_.student().decoder; }

@@ -143,7 +143,7 @@ absl::Status RunReport::Write(const StepResult& result, Metrics* metrics) {
   TAOPD_ASSIGN_OR_RETURN(*metrics, MetricsOfRoot(&group_, *metrics));
   output.Write(run_.state().step, *metrics);
   if (group_.is_root()) WriteRollouts(result);
-  UpdateStatus(*metrics);
+  run_state_.Update([this](RunStatus& status) { status.teacher = teacher_.Health(); });
   return absl::OkStatus();
 }
 
@@ -180,18 +180,6 @@ void RunReport::WriteRollouts(const StepResult& result) const {
                             {"mean_log_prob", sum / static_cast<double>(num_tokens)}});
   }
   if (!status.ok()) LogWarning("rollouts could not be written", {{"error", status}});
-}
-
-void RunReport::UpdateStatus(const Metrics& metrics) {
-  const TrainState& state = run_.state();
-  const double seconds_per_step = state.train_seconds / static_cast<double>(state.step);
-  const int64_t steps_left = config_.trainer.total_steps - state.step;
-  run_state_.Update([&](RunStatus& status) {
-    status.step = state.step;
-    status.metrics = metrics;
-    status.teacher = teacher_.Health();
-    status.eta_seconds = seconds_per_step * static_cast<double>(steps_left);
-  });
 }
 
 }  // namespace taopd

@@ -35,7 +35,6 @@ class RunReport {
   void WarnIfNeverFound(const Answers& answers);
   // Logs trainer.rollout_dumps rollouts of the step, spread over its prompts, for inspection.
   void WriteRollouts(const StepResult& result) const;
-  void UpdateStatus(const Metrics& metrics);
 
   const TrainConfig& config_;
   CheckpointedRun& run_;

@@ -140,24 +140,16 @@ absl::StatusOr<bool> TrainingRun::IsFinished() {
 void TrainingRun::Announce() {
   const CheckpointedRun& run = parts_.run;
   const TrainConfig& config = parts_.config;
-  const int64_t step = parts_.run.state().step;
+  lifecycle_.ShowBegin();
   parts_.run_state->Update([&](RunStatus& status) {
-    status.run_name = config.run.name;
-    status.total_steps = config.trainer.total_steps;
-    status.step = step;
-    status.phase = TrainerPhase::kRunning;
     status.teacher = parts_.teacher.Health();
     status.plan_gb = parts_.memory.gb;
-    if (run.resumed()) {
-      status.last_checkpoint = run.resumed_from();
-      status.saved_step = step;
-    }
   });
   if (!parts_.group->is_root()) return;
   LogInfo(run.resumed() ? "resumed" : "started",
           {{"run", config.run.name},
            {"dir", run.run_dir()},
-           {"step", step},
+           {"step", parts_.run.state().step},
            {"parameters", parts_.run.student().decoder->config().NumParameters()},
            {"prompts", parts_.data.prompts.size()},
            {"objective", NameOf(config.LossTerms())},
@@ -230,6 +222,7 @@ absl::Status TrainingRun::Step() {
   metrics.emplace_back("time/save_s", absl::ToDoubleSeconds(lifecycle_.TakeElapsed()));
   metrics.emplace_back("time/evaluation_s", absl::ToDoubleSeconds(evaluations_.TakeElapsed()));
   TAOPD_RETURN_IF_ERROR(WithExitCode(kExitUnavailable, report_.Write(result, &metrics)));
+  lifecycle_.ShowStep(metrics);
   parts_.trace.Write();
   if (state.nonfinite_in_a_row >= parts_.config.trainer.max_nonfinite_steps) {
     return lifecycle_.FailSaved(
