@@ -9,7 +9,7 @@
 //   evaluation/        a rank's part of an evaluation, and what one beside training computes with
 //   run_pipeline.h     rollouts ahead of the steps
 //   run_guard.h        the collapse guard and roll-backs
-//   run_report.h       the metrics of a step
+//   step_report.h       the metrics of a step
 //   setup/ranks.h      several ranks
 //
 // With several ranks each runs the same loop on its share of the sequences. Only rank 0 decides

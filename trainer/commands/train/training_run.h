@@ -11,7 +11,7 @@
 #include "trainer/commands/train/run_evaluations.h"
 #include "trainer/commands/train/run_guard.h"
 #include "trainer/commands/train/run_pipeline.h"
-#include "trainer/commands/train/run_report.h"
+#include "trainer/commands/train/step_report.h"
 #include "trainer/commands/train/training_parts.h"
 #include "trainer/step/train_step.h"
 
@@ -57,7 +57,7 @@ class TrainingRun {
   RunEvaluations evaluations_;
   RunPipeline pipeline_;
   RunGuard guard_;
-  RunReport report_;
+  StepReport report_;
   // While the guard may go back to a checkpoint, the weights and the optimizer's state may belong
   // to two steps. What fails then is not saved.
   bool may_go_back_ = false;

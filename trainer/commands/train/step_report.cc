@@ -1,4 +1,4 @@
-#include "trainer/commands/train/run_report.h"
+#include "trainer/commands/train/step_report.h"
 
 #include <c10/core/CachingDeviceAllocator.h>
 
@@ -22,7 +22,7 @@ namespace {
 // Adds the peaks since the start in GiB, for comparison with the memory plan.
 void AddMemoryMetrics(at::Device device, Metrics* metrics) {
   constexpr double kGib = int64_t{1} << 30;
-  metrics->emplace_back("memory/host_peak_gb", static_cast<double>(PeakMemoryBytes()) / kGib);
+  metrics->emplace_back("memory/host_peak_gb", PeakMemoryBytes() / kGib);
   if (device.is_cpu()) return;
   const auto stats = c10::getDeviceAllocator(device.type())->getDeviceStats(device.index());
   metrics->emplace_back("memory/device_peak_gb",
@@ -31,13 +31,18 @@ void AddMemoryMetrics(at::Device device, Metrics* metrics) {
 
 // Call it when time/step_s is that of all ranks. `peak` is the rate of all ranks, or 0 if unknown.
 void AddRate(double flops, double peak, Metrics* metrics) {
-  double seconds = 0;
-  for (const auto& [name, value] : *metrics) {
-    if (name == "time/step_s") seconds = value;
-  }
-  if (seconds <= 0) return;
-  metrics->emplace_back("perf/model_flops_per_s", flops / seconds);
-  if (peak > 0) metrics->emplace_back("perf/mfu", flops / seconds / peak);
+  const double* const step_s = FindMetric(*metrics, "time/step_s");
+  if (step_s == nullptr || *step_s <= 0) return;
+  const double rate = flops / *step_s;
+  metrics->emplace_back("perf/model_flops_per_s", rate);
+  if (peak > 0) metrics->emplace_back("perf/mfu", rate / peak);
+}
+
+void AddWorkerMetrics(const RemoteRolloutStats& stats, Metrics* metrics) {
+  metrics->emplace_back("rollout/workers_ready", stats.num_reachable);
+  metrics->emplace_back("rollout/workers_left_out", stats.num_left_out);
+  metrics->emplace_back("rollout/workers_lost", stats.num_lost);
+  metrics->emplace_back("rollout/asked_again", stats.num_asked_again);
 }
 
 nlohmann::ordered_json TextOrIds(const Tokenizer* tokenizer, const std::vector<int32_t>& ids) {
@@ -47,8 +52,8 @@ nlohmann::ordered_json TextOrIds(const Tokenizer* tokenizer, const std::vector<i
 
 }  // namespace
 
-RunReport::RunReport(const RunContext& context, const TrainingData* data,
-                     const RolloutParts* rollouts, const TeacherParts* teacher)
+StepReport::StepReport(const RunContext& context, const TrainingData* data,
+                       const RolloutParts* rollouts, const TeacherParts* teacher)
     : config_(context.config),
       run_(context.run),
       group_(context.run.group()),
@@ -57,31 +62,31 @@ RunReport::RunReport(const RunContext& context, const TrainingData* data,
       rollouts_(*rollouts),
       teacher_(*teacher) {}
 
-void RunReport::MeasureDevice() {
+void StepReport::MeasureDevice() {
   const Decoder& decoder = *run_.student().decoder;
   peak_flops_ = config_.trainer.peak_flops;
   if (peak_flops_ == 0 && decoder.device().is_cpu())
     peak_flops_ = MeasurePeakFlops(decoder.lm_head().scalar_type());
 }
 
-RunReport::Answers RunReport::Grade(const StepResult& result) const {
+StepReport::Answers StepReport::Grade(const StepResult& result) const {
   Answers answers;
   const Tokenizer* tokenizer = run_.student().tokenizer.get();
   const bool can_grade = tokenizer != nullptr && data_.grader != nullptr;
   for (size_t i = 0; can_grade && i < result.rollouts.size(); ++i) {
     const PromptRecord& problem = *result.prompts[i];
     if (problem.answer.empty()) continue;
-    ++answers.graded;
+    ++answers.num_graded;
     const Rollout& rollout = result.rollouts[i];
     const std::string text = tokenizer->Decode(rollout.response_ids);
     const bool truncated = rollout.finish != FinishReason::kStop;
     const EvalConfig& eval = config_.eval;
     const grading::Verdict verdict = GradeResponse(*data_.grader, eval, text, truncated, problem);
-    answers.correct += verdict.correct ? 1 : 0;
+    answers.num_correct += verdict.correct ? 1 : 0;
     if (FoundAnswer(eval, verdict)) {
-      ++answers.found;
-    } else if (answers.unread.empty()) {
-      answers.unread = text;
+      ++answers.num_found;
+    } else if (answers.unparsed_response.empty()) {
+      answers.unparsed_response = text;
       answers.expected = problem.answer;
     }
   }
@@ -89,59 +94,56 @@ RunReport::Answers RunReport::Grade(const StepResult& result) const {
 }
 
 // A few wrong answers prove nothing, but as many responses without any answer do.
-void RunReport::WarnIfNeverFound(const Answers& answers) {
+void StepReport::WarnIfNeverFound(const Answers& answers) {
   constexpr int64_t kMinGraded = 32;
-  num_graded_ += answers.graded;
-  num_found_ += answers.found;
+  num_graded_ += answers.num_graded;
+  num_found_ += answers.num_found;
   if (num_found_ > 0 || num_graded_ < kMinGraded || has_warned_ || !group_.is_root()) return;
   has_warned_ = true;
-  WarnOfNoAnswers(config_.eval, num_graded_, answers.unread, answers.expected);
+  WarnOfNoAnswers(config_.eval, num_graded_, answers.unparsed_response, answers.expected);
 }
 
-absl::Status RunReport::Write(const StepResult& result, Metrics* metrics) {
-  RunOutput& output = run_.output();
+void StepReport::AddRunMetrics(Metrics* metrics) const {
+  metrics->emplace_back("data/epoch", data_.order->epoch());
+  metrics->insert(metrics->end(), data_.metrics.begin(), data_.metrics.end());
+  metrics->emplace_back("disk/failed_saves", run_.checkpoints().num_failed_saves());
+  metrics->emplace_back("disk/records_waiting", run_.output().num_waiting());
+  metrics->emplace_back("disk/records_lost", run_.output().num_dropped());
+  AddMemoryMetrics(run_.student().decoder->device(), metrics);
+}
+
+absl::Status StepReport::Write(const StepResult& result, Metrics* metrics) {
   Answers answers = Grade(result);
   double flops = ModelFlops(run_.student().decoder->config(), result.rollouts);
   double peak = peak_flops_;
   RankSums sums;
-  sums.Add(&answers.graded);
-  sums.Add(&answers.correct);
-  sums.Add(&answers.found);
+  sums.Add(&answers.num_graded);
+  sums.Add(&answers.num_correct);
+  sums.Add(&answers.num_found);
   sums.Add(&flops);
   sums.Add(&peak);
   RemoteRolloutStats remote;
   if (rollouts_.servers != nullptr) remote = rollouts_.servers->stats();
   for (int64_t* count :
-       {&remote.num_ready, &remote.num_left_out, &remote.num_lost, &remote.num_asked_again}) {
+       {&remote.num_reachable, &remote.num_left_out, &remote.num_lost, &remote.num_asked_again}) {
     sums.Add(count);
   }
   TAOPD_RETURN_IF_ERROR(sums.Reduce(&group_));
-  if (answers.graded > 0) {
-    metrics->emplace_back("rollout/accuracy", static_cast<double>(answers.correct) /
-                                                  static_cast<double>(answers.graded));
+  if (answers.num_graded > 0) {
+    metrics->emplace_back("rollout/accuracy", static_cast<double>(answers.num_correct) /
+                                                  static_cast<double>(answers.num_graded));
   }
   WarnIfNeverFound(answers);
   TeacherClientStats teacher_stats = teacher_.client->stats();
   TAOPD_RETURN_IF_ERROR(SumOverRanks(&group_, &teacher_stats));
   const Metrics teacher_metrics = TeacherMetrics(teacher_stats);
   metrics->insert(metrics->end(), teacher_metrics.begin(), teacher_metrics.end());
-  if (rollouts_.servers != nullptr) {
-    metrics->emplace_back("rollout/workers_ready", static_cast<double>(remote.num_ready));
-    metrics->emplace_back("rollout/workers_left_out", static_cast<double>(remote.num_left_out));
-    metrics->emplace_back("rollout/workers_lost", static_cast<double>(remote.num_lost));
-    metrics->emplace_back("rollout/asked_again", static_cast<double>(remote.num_asked_again));
-  }
-  metrics->emplace_back("data/epoch", static_cast<double>(data_.order->epoch()));
-  metrics->insert(metrics->end(), data_.metrics.begin(), data_.metrics.end());
-  metrics->emplace_back("disk/failed_saves",
-                        static_cast<double>(run_.checkpoints().num_failed_saves()));
-  metrics->emplace_back("disk/records_waiting", static_cast<double>(output.num_waiting()));
-  metrics->emplace_back("disk/records_lost", static_cast<double>(output.num_dropped()));
-  AddMemoryMetrics(run_.student().decoder->device(), metrics);
+  if (rollouts_.servers != nullptr) AddWorkerMetrics(remote, metrics);
+  AddRunMetrics(metrics);
   TAOPD_RETURN_IF_ERROR(CombineRankMetrics(&group_, metrics));
   AddRate(flops, peak, metrics);
   TAOPD_ASSIGN_OR_RETURN(*metrics, MetricsOfRoot(&group_, *metrics));
-  output.Write(run_.state().step, *metrics);
+  run_.output().Write(run_.state().step, *metrics);
   if (group_.is_root()) WriteRollouts(result);
   run_state_.Update([this](RunStatus& status) { status.teacher = teacher_.Health(); });
   return absl::OkStatus();
@@ -151,7 +153,7 @@ absl::Status RunReport::Write(const StepResult& result, Metrics* metrics) {
 // without a tokenizer), num_tokens, truncated, mean_log_prob (of the response tokens under the
 // policy that sampled them). A large file becomes rollouts.1.jsonl and replaces an older one. A
 // resumed run appends, so steps that it repeats occur twice. A failure to write is logged.
-void RunReport::WriteRollouts(const StepResult& result) const {
+void StepReport::WriteRollouts(const StepResult& result) const {
   const auto size = static_cast<int64_t>(result.rollouts.size());
   const int64_t count = std::min(config_.trainer.rollout_dumps, size);
   if (count == 0) return;

@@ -1,5 +1,5 @@
-// The report of a distillation run on a step: its metrics, including those of all ranks, the live
-// status, and a warning if answers are never found.
+// Reports on each step of a distillation run: completes its metrics, with those of the other ranks,
+// and writes them, updates the live status, and warns if answers are never found.
 //
 // All ranks call the same functions in the same order. Not thread-safe.
 #pragma once
@@ -11,11 +11,11 @@
 
 namespace taopd {
 
-class RunReport {
+class StepReport {
  public:
   // All must outlive the object.
-  RunReport(const RunContext& context, const TrainingData* data, const RolloutParts* rollouts,
-            const TeacherParts* teacher);
+  StepReport(const RunContext& context, const TrainingData* data, const RolloutParts* rollouts,
+             const TeacherParts* teacher);
 
   // Finds the peak rate of this rank's device, for perf/mfu. Call it before the first step, while
   // nothing else computes.
@@ -26,13 +26,15 @@ class RunReport {
  private:
   // The grades of rollouts.
   struct Answers {
-    int64_t graded = 0, correct = 0, found = 0;
+    int64_t num_graded = 0, num_correct = 0, num_found = 0;
     // A response in which no answer was found, and what was expected.
-    std::string unread, expected;
+    std::string unparsed_response, expected;
   };
   Answers Grade(const StepResult& result) const;
   // `answers` are of this step and all ranks.
   void WarnIfNeverFound(const Answers& answers);
+  // Adds the state of the data, of the disk and of the memory.
+  void AddRunMetrics(Metrics* metrics) const;
   // Logs trainer.rollout_dumps rollouts of the step, spread over its prompts, for inspection.
   void WriteRollouts(const StepResult& result) const;
 
