@@ -115,6 +115,7 @@ void RunGuard::LogAlarm(const GuardAlarm& alarm) {
 absl::Status RunGuard::Observe(const Metrics& metrics) {
   const GuardConfig& config = config_.guard;
   GuardAlarm worst;
+  bool pauses = false;
   const std::vector<GuardAlarm> alarms = guard_.Observe(run_.state().step, metrics);
   // The step's rollouts came from the weights of the step before.
   if (guard_.last_good_step() == run_.state().step) lifecycle_.MarkNewestGood();
@@ -123,6 +124,8 @@ absl::Status RunGuard::Observe(const Metrics& metrics) {
     // repeated.
     if (alarm.num_in_a_row == 1 || alarm.num_in_a_row == config.patience) LogAlarm(alarm);
     if (alarm.action > worst.action) worst = alarm;
+    // An alarm pauses the run only once, because the user who resumes the run has seen it.
+    pauses |= alarm.action == GuardAction::kPause && alarm.num_in_a_row == config.patience;
   }
   const auto describe = [&worst] {
     return Concat("guard.", worst.guard, ": ", worst.metric, " = ", worst.value, " is beyond ",
@@ -133,8 +136,7 @@ absl::Status RunGuard::Observe(const Metrics& metrics) {
     case GuardAction::kWarn:
       return absl::OkStatus();
     case GuardAction::kPause:
-      // Pause only once, because the user who resumes the run has seen the alarm.
-      if (worst.num_in_a_row == config.patience) run_state_.RequestPause(true);
+      if (pauses) run_state_.RequestPause(true);
       return absl::OkStatus();
     case GuardAction::kStop:
       return lifecycle_.FailSaved(WithExitCode(kExitNumerics, Internal(describe())));
