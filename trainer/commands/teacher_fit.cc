@@ -112,6 +112,20 @@ void WarnOfEndTokens(const TeacherInfo& teacher, const Student& student) {
        {"only_student", only_student}});
 }
 
+// Warns of what may spoil a run but does not rule it out.
+void WarnOfTeacher(const TrainConfig& config, const TeacherInfo& teacher, const Student& student) {
+  WarnOfEvaluation(config, teacher);
+  WarnOfEndTokens(teacher, student);
+  if (!teacher.sends_tail) {
+    LogWarning("the teacher sends no tail; it is derived from the top-k (policy/derived_tails)",
+               {{"teacher", teacher.model_name}});
+  }
+  if (student.tokenizer && teacher.tokenizer_hash.empty()) {
+    LogWarning("the teacher's tokenizer is not known and cannot be compared with the student's",
+               {{"teacher", teacher.model_name}});
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<TeacherInfo> ConnectTeacher(const TrainConfig& config, TeacherClient* client) {
@@ -138,16 +152,6 @@ absl::Status CheckTeacherFits(const TrainConfig& config, const TeacherClient& cl
                               ": it cannot score the student's tokens");
   }
   TAOPD_RETURN_IF_ERROR(CheckSupportFits(config, teacher, model.vocab_size));
-  WarnOfEvaluation(config, teacher);
-  WarnOfEndTokens(teacher, student);
-  if (!teacher.sends_tail) {
-    LogWarning("the teacher sends no tail; it is derived from the top-k (policy/derived_tails)",
-               {{"teacher", teacher.model_name}});
-  }
-  if (student.tokenizer && teacher.tokenizer_hash.empty()) {
-    LogWarning("the teacher's tokenizer is not known and cannot be compared with the student's",
-               {{"teacher", teacher.model_name}});
-  }
   if (config.teacher.temperature != 1.0 && !teacher.supports_temperature) {
     return FailedPrecondition("teacher.temperature ", config.teacher.temperature,
                               ": the teacher supports only 1");
@@ -157,7 +161,9 @@ absl::Status CheckTeacherFits(const TrainConfig& config, const TeacherClient& cl
     return FailedPrecondition(LengthSetting(config.data), " + data.max_response_length = ", longest,
                               " exceeds the teacher's max_model_len ", teacher.max_model_len);
   }
-  return CheckSizeFits(config, client, teacher, model.vocab_size);
+  TAOPD_RETURN_IF_ERROR(CheckSizeFits(config, client, teacher, model.vocab_size));
+  WarnOfTeacher(config, teacher, student);
+  return absl::OkStatus();
 }
 
 absl::Status CheckSourcesAreTaught(const TrainConfig& config,

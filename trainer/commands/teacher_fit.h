@@ -12,14 +12,15 @@
 
 namespace taopd {
 
-// Waits for the teacher for at most teacher.connect_timeout_s. The failure has an exit code:
-// waiting does not help against a revision that differs from the configuration's.
+// Waits for the teacher for at most teacher.connect_timeout_s. The failure is kExitUsage if waiting
+// does not help, as with another revision than the configuration's, and kExitUnavailable otherwise.
 absl::StatusOr<TeacherInfo> ConnectTeacher(const TrainConfig& config, TeacherClient* client);
 
 // Compares the teacher's tokenizer, vocabulary, length, top-k and temperature with those of the
 // student and the configuration, and the largest reply with the limit of `client`, which has
 // connected to the teacher. Returns FAILED_PRECONDITION for the first mismatch; the message names
-// the setting, its value and the teacher's limit.
+// the setting, its value and the teacher's limit. Logs warnings of what may spoil the run of a
+// teacher that fits, such as tokens that end its texts but not the student's.
 absl::Status CheckTeacherFits(const TrainConfig& config, const TeacherClient& client,
                               const TeacherInfo& teacher, const Student& student);
 
