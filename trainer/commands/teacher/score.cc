@@ -93,7 +93,11 @@ absl::StatusOr<Sequences> ReadSequences(const TrainConfig& config, const std::st
     return absl::OkStatus();
   };
   TAOPD_RETURN_IF_ERROR(ReadRows(path, {}, add));
-  if (sequences.rollouts.empty()) return InvalidArgument(path, " has no rows");
+  if (sequences.rollouts.empty()) {
+    return InvalidArgument(
+        path, " has no rows",
+        sequences.num_teacher_prompt_missing > 0 ? " with the teacher's prompt" : "");
+  }
   return sequences;
 }
 
@@ -162,6 +166,15 @@ absl::Status CheckScores(const TrainConfig& config, const SupportOptions& suppor
   return absl::OkStatus();
 }
 
+// Returns FAILED_PRECONDITION if the scores of the teacher, or of one of several, are not stable,
+// because they would not be stored.
+absl::Status CheckStable(const TeacherInfo& info) {
+  if (info.has_stable_scores) return absl::OkStatus();
+  return FailedPrecondition("teacher: the scores of ", info.model_name,
+                            " are not the same twice, or differ between its endpoints: they cannot "
+                            "be cached");
+}
+
 absl::Status Score(const ScoreFlags& flags) {
   TAOPD_ASSIGN_OR_RETURN(const TrainConfig config, flags.teacher.Read());
   const SupportOptions support = MakeSupportOptions(config, /*vocab_size=*/0);
@@ -174,15 +187,16 @@ absl::Status Score(const ScoreFlags& flags) {
       const Sequences sequences,
       BadData(Annotate(ReadSequences(config, flags.input_path, prompts.get()), "--input")));
   TAOPD_ASSIGN_OR_RETURN(const auto client, BadUsage(MakeTeacherClient(config)));
-  TAOPD_RETURN_IF_ERROR(ConnectTeacher(config, client.get()).status());
+  TAOPD_ASSIGN_OR_RETURN(const TeacherInfo info, ConnectTeacher(config, client.get()));
+  TAOPD_RETURN_IF_ERROR(BadUsage(CheckStable(info)));
   auto scored = ScoreSequences(support, sequences, flags.concurrency, client.get());
   const bool is_away = absl::IsUnavailable(scored.status());
   TAOPD_ASSIGN_OR_RETURN(const int64_t num_tokens,
                          WithExitCode(is_away ? kExitUnavailable : kExitData, std::move(scored)));
   const TeacherClientStats stats = client->stats();
   std::cout << "sequences\t" << sequences.rollouts.size() << "\nscored_tokens\t" << num_tokens
-            << "\nfrom_cache\t" << stats.cache_hits << "\nfrom_teacher\t" << stats.cache_misses
-            << "\n";
+            << "\nfrom_cache\t" << stats.cache_hits << "\nfrom_teacher\t"
+            << stats.requests - stats.cache_hits << "\n";
   if (config.data.HasTeacherPrompt())
     std::cout << "teacher_prompt_missing\t" << sequences.num_teacher_prompt_missing << "\n";
   return absl::OkStatus();
