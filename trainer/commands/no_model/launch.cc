@@ -81,6 +81,8 @@ struct RankProcess {
 class Launcher {
  public:
   explicit Launcher(const LaunchOptions& options) : options_(options) {
+    // If the parent left SIGCHLD ignored, waitpid would never learn how a rank ended.
+    ::signal(SIGCHLD, SIG_DFL);
     sigemptyset(&signals_);
     for (const int signal : {SIGCHLD, SIGTERM, SIGINT}) sigaddset(&signals_, signal);
     sigprocmask(SIG_BLOCK, &signals_, &signals_before_);
