@@ -72,16 +72,18 @@ absl::StatusOr<PromptModel> MakePromptModel(const DataConfig& data, const std::s
   return model;
 }
 
+absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& model_dir,
+                                            const std::string& config_path) {
+  if (!model_dir.empty()) return LoadModelConfig(model_dir);
+  TAOPD_ASSIGN_OR_RETURN(const std::string text, ReadFileToString(config_path));
+  return ParseModelConfig(text, config_path);
+}
+
 absl::StatusOr<DescribedModel> DescribeModel(const std::string& model_dir,
                                              const std::string& config_path,
                                              const std::string& tokenizer_dir) {
   DescribedModel model;
-  if (model_dir.empty()) {
-    TAOPD_ASSIGN_OR_RETURN(const std::string text, ReadFileToString(config_path));
-    TAOPD_ASSIGN_OR_RETURN(model.config, ParseModelConfig(text, config_path));
-  } else {
-    TAOPD_ASSIGN_OR_RETURN(model.config, LoadModelConfig(model_dir));
-  }
+  TAOPD_ASSIGN_OR_RETURN(model.config, ReadModelConfig(model_dir, config_path));
   const bool is_own = tokenizer_dir.empty();
   model.tokenizer_dir = is_own ? model_dir : tokenizer_dir;
   if (model.tokenizer_dir.empty()) return model;

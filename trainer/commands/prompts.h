@@ -32,6 +32,10 @@ struct PromptModel {
 absl::StatusOr<PromptModel> MakePromptModel(const DataConfig& data, const std::string& model_dir,
                                             const Tokenizer* tokenizer, const ModelConfig& config);
 
+// Reads the config.json in `model_dir` or, if that is empty, the one at `config_path`.
+absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& model_dir,
+                                            const std::string& config_path);
+
 // The parts of a model on which its data depends. No weights are loaded.
 struct DescribedModel {
   ModelConfig config;

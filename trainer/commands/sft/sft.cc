@@ -7,7 +7,6 @@
 #include "common/base/log.h"
 #include "common/base/memory.h"
 #include "common/dist/rendezvous.h"
-#include "common/io/file.h"
 #include "trainer/cli/config_flags.h"
 #include "trainer/cli/subcommand.h"
 #include "trainer/commands/process.h"
@@ -112,9 +111,7 @@ class SftRun {
   }
 
   absl::StatusOr<ModelConfig> ReadConfig() const {
-    if (!config_.model.init.empty()) return LoadModelConfig(config_.model.init);
-    TAOPD_ASSIGN_OR_RETURN(const std::string text, ReadFileToString(config_.model.config));
-    return ParseModelConfig(text);
+    return ReadModelConfig(config_.model.init, config_.model.config);
   }
 
   // Published weights, or random ones of a config.json, which then also names the special tokens.
