@@ -35,39 +35,39 @@ ordered_json OtherKeys(const ordered_json& line, const std::vector<std::string>&
   return others;
 }
 
+// Adds the answer to a line after the keys that are carried over. `*out` has those even without an
+// answer.
+absl::Status AddAnswer(const AnswerObject& answer, const std::vector<std::string>& read_keys,
+                       const std::string& line, ordered_json* out) {
+  TAOPD_ASSIGN_OR_RETURN(const ordered_json value, ParseOrderedJson(line, "line"));
+  if (!value.is_object()) return InvalidArgument("line is not a JSON object");
+  if (!read_keys.empty()) *out = OtherKeys(value, read_keys);
+  if (out->contains("error")) {
+    out->erase("error");
+    return InvalidArgument("key \"error\" is one of the answer's own");
+  }
+  TAOPD_ASSIGN_OR_RETURN(const ordered_json answered, answer(value));
+  for (const auto& [key, answer_value] : answered.items()) {
+    if (out->contains(key)) return InvalidArgument("key \"", key, "\" is one of the answer's own");
+  }
+  out->update(answered);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-absl::Status AnswerJsonLines(
-    const std::function<absl::StatusOr<ordered_json>(const ordered_json& line)>& answer,
-    const std::vector<std::string>& read_keys) {
+absl::Status AnswerJsonLines(const AnswerObject& answer,
+                             const std::vector<std::string>& read_keys) {
   bool has_failed = false;
-  // The answer follows the keys that are carried over. *out has those even without an answer.
-  auto answer_line = [&](const std::string& line, bool is_too_long,
-                         ordered_json* out) -> absl::Status {
-    if (is_too_long) {
-      return ResourceExhausted("line is longer than the limit of ", kMaxJsonlLineBytes, " bytes");
-    }
-    TAOPD_ASSIGN_OR_RETURN(const ordered_json value, ParseOrderedJson(line, "line"));
-    if (!value.is_object()) return InvalidArgument("line is not a JSON object");
-    if (!read_keys.empty()) *out = OtherKeys(value, read_keys);
-    if (out->contains("error")) {
-      out->erase("error");
-      return InvalidArgument("key \"error\" is one of the answer's own");
-    }
-    TAOPD_ASSIGN_OR_RETURN(const ordered_json answered, answer(value));
-    for (const auto& [key, answer_value] : answered.items()) {
-      if (out->contains(key))
-        return InvalidArgument("key \"", key, "\" is one of the answer's own");
-    }
-    out->update(answered);
-    return absl::OkStatus();
-  };
   std::string line;
   bool is_too_long = false;
   while (ReadLine(std::cin, &line, &is_too_long)) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     ordered_json out = ordered_json::object();
-    if (const absl::Status status = answer_line(line, is_too_long, &out); !status.ok()) {
+    const absl::Status status = is_too_long ? ResourceExhausted("line is longer than the limit of ",
+                                                                kMaxJsonlLineBytes, " bytes")
+                                            : AddAnswer(answer, read_keys, line, &out);
+    if (!status.ok()) {
       has_failed = true;
       out["error"] = std::string(status.message());
     }
@@ -75,7 +75,21 @@ absl::Status AnswerJsonLines(
     std::cout << out.dump(-1, ' ', false, ordered_json::error_handler_t::replace) << std::endl;
     if (!std::cout) return BadData(Unavailable("standard output is closed"));
   }
-  return EndsWith(has_failed ? kExitData : kExitOk);
+  return WithoutMessage(has_failed ? kExitData : kExitOk);
+}
+
+absl::Status CheckKeys(const ordered_json& line, std::initializer_list<std::string_view> known) {
+  for (const auto& [key, value] : line.items()) {
+    if (std::find(known.begin(), known.end(), key) == known.end())
+      return InvalidArgument("unknown key \"", key, "\"");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> ReadFlag(const ordered_json& line, const char* name, bool absent) {
+  if (!line.contains(name)) return absent;
+  if (!line[name].is_boolean()) return InvalidArgument(name, " is not true or false");
+  return line[name].get<bool>();
 }
 
 }  // namespace taopd

@@ -20,42 +20,29 @@ struct RenderFlags {
   std::string template_path;
 };
 
-absl::Status ParseFlag(const ordered_json& value, const std::string& name, bool* flag) {
-  if (!value.is_boolean()) return InvalidArgument(name, " is not true or false");
-  *flag = value.get<bool>();
-  return absl::OkStatus();
-}
-
 absl::StatusOr<ChatOptions> ReadOptions(const ordered_json& line) {
+  TAOPD_RETURN_IF_ERROR(
+      CheckKeys(line, {"messages", "tools", "documents", "kwargs", "template_name",
+                       "add_generation_prompt", "continue_final_message"}));
   ChatOptions options;
-  for (const auto& [key, value] : line.items()) {
-    if (key == "messages") continue;
-    if (key == "tools") {
-      options.tools = value;
-    } else if (key == "documents") {
-      options.documents = value;
-    } else if (key == "kwargs") {
-      options.kwargs = value.is_null() ? ordered_json::object() : value;
-    } else if (key == "template_name") {
-      if (!value.is_string()) return InvalidArgument("template_name is not a string");
-      options.template_name = value.get<std::string>();
-    } else if (key == "add_generation_prompt") {
-      TAOPD_RETURN_IF_ERROR(ParseFlag(value, key, &options.add_generation_prompt));
-    } else if (key == "continue_final_message") {
-      TAOPD_RETURN_IF_ERROR(ParseFlag(value, key, &options.continue_final_message));
-    } else {
-      return InvalidArgument("unknown key \"", key, "\"");
-    }
+  if (line.contains("tools")) options.tools = line["tools"];
+  if (line.contains("documents")) options.documents = line["documents"];
+  if (line.contains("kwargs") && !line["kwargs"].is_null()) options.kwargs = line["kwargs"];
+  if (line.contains("template_name")) {
+    if (!line["template_name"].is_string()) return InvalidArgument("template_name is not a string");
+    options.template_name = line["template_name"].get<std::string>();
   }
+  TAOPD_ASSIGN_OR_RETURN(options.add_generation_prompt,
+                         ReadFlag(line, "add_generation_prompt", options.add_generation_prompt));
+  TAOPD_ASSIGN_OR_RETURN(options.continue_final_message,
+                         ReadFlag(line, "continue_final_message", options.continue_final_message));
   return options;
 }
 
 // {"context"} through the file's template, or {"template", "context"}.
 absl::StatusOr<ordered_json> AnswerTemplate(const ordered_json& line,
                                             const jinja::Template* file_template) {
-  for (const auto& [key, value] : line.items()) {
-    if (key != "template" && key != "context") return InvalidArgument("unknown key \"", key, "\"");
-  }
+  TAOPD_RETURN_IF_ERROR(CheckKeys(line, {"template", "context"}));
   const ordered_json context = line.value("context", ordered_json::object());
   std::optional<jinja::Template> line_template;
   if (line.contains("template")) {
@@ -110,8 +97,7 @@ Subcommand AddRender(CLI::App& app) {
       "Render chats: read JSON lines {\"messages\", \"tools\"?, \"documents\"?, "
       "\"add_generation_prompt\"?, \"continue_final_message\"?, \"template_name\"?, \"kwargs\"?} "
       "from the standard input, and write {\"text\", \"ids\"} or {\"error\"}. A line "
-      "{\"template\", "
-      "\"context\"} renders a template without a tokenizer");
+      "{\"template\", \"context\"} renders a template without a tokenizer");
   command->add_option("--tokenizer", flags->tokenizer_dir,
                       "Directory with tokenizer.json and a chat template");
   command->add_option("--template", flags->template_path,

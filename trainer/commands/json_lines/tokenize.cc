@@ -1,7 +1,5 @@
 // taopd-trainer tokenize: texts to ids and ids to texts, line by line.
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <initializer_list>
 #include <memory>
 
 #include "common/text/tokenizer/tokenizer.h"
@@ -12,21 +10,6 @@ namespace taopd {
 namespace {
 
 using nlohmann::ordered_json;
-
-absl::Status CheckKeys(const ordered_json& line, std::initializer_list<const char*> known) {
-  for (const auto& [key, value] : line.items()) {
-    if (std::find(known.begin(), known.end(), key) == known.end()) {
-      return InvalidArgument("unknown key \"", key, "\"");
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<bool> Flag(const ordered_json& line, const char* name, bool absent) {
-  if (!line.contains(name)) return absent;
-  if (!line[name].is_boolean()) return InvalidArgument(name, " is not true or false");
-  return line[name].get<bool>();
-}
 
 absl::StatusOr<std::vector<int32_t>> Ids(const ordered_json& line, const Tokenizer& tokenizer) {
   if (!line["ids"].is_array()) return InvalidArgument("ids is not an array");
@@ -48,8 +31,8 @@ absl::StatusOr<ordered_json> AnswerLine(const ordered_json& line, const Tokenize
   if (line.contains("text") == line.contains("ids")) {
     return InvalidArgument("a line has either text or ids");
   }
-  TAOPD_ASSIGN_OR_RETURN(const bool add_special, Flag(line, "add_special_tokens", true));
-  TAOPD_ASSIGN_OR_RETURN(const bool skip_special, Flag(line, "skip_special_tokens", false));
+  TAOPD_ASSIGN_OR_RETURN(const bool add_special, ReadFlag(line, "add_special_tokens", true));
+  TAOPD_ASSIGN_OR_RETURN(const bool skip_special, ReadFlag(line, "skip_special_tokens", false));
   std::vector<int32_t> ids;
   if (line.contains("ids")) {
     TAOPD_ASSIGN_OR_RETURN(ids, Ids(line, tokenizer));
