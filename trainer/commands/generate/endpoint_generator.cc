@@ -32,12 +32,12 @@ class EndpointGenerator final : public ResponseGenerator {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<GeneratedText> Generate(
-      const GenerationPrompt& prompt, uint64_t seed,
+  absl::StatusOr<ResponseText> Generate(
+      const ResponsePrompt& prompt, uint64_t seed,
       const std::function<void(std::string_view)>& on_text) override {
     const bool is_chat = !prompt.messages.is_null();
     const std::string path = is_chat ? "/chat/completions" : "/completions";
-    GeneratedText generated;
+    ResponseText generated;
     OpenAiStream stream([&](std::string_view text) {
       generated.text += text;
       on_text(text);
@@ -52,17 +52,8 @@ class EndpointGenerator final : public ResponseGenerator {
   }
 
  private:
-  Json Body(const GenerationPrompt& prompt, uint64_t seed) const {
-    Json body = {{"model", model_}};
-    if (!prompt.messages.is_null()) {
-      body["messages"] = prompt.messages;
-      if (!options_.chat_template_kwargs.empty())
-        body["chat_template_kwargs"] = options_.chat_template_kwargs;
-    } else if (!prompt.ids.empty()) {
-      body["prompt"] = prompt.ids;
-    } else {
-      body["prompt"] = prompt.text;
-    }
+  Json Body(const ResponsePrompt& prompt, uint64_t seed) const {
+    Json body = client_.PromptBody(model_, prompt.messages, prompt.ids, prompt.text);
     body["max_tokens"] = request_.max_new_tokens.value_or(kDefaultMaxNewTokens);
     body["temperature"] = request_.temperature;
     body["top_p"] = request_.top_p;

@@ -56,8 +56,8 @@ class LocalGenerator final : public ResponseGenerator {
   LocalGenerator(GenerateRequest request, Student student, PromptModel prompts)
       : request_(std::move(request)), student_(std::move(student)), prompts_(std::move(prompts)) {}
 
-  absl::StatusOr<GeneratedText> Generate(
-      const GenerationPrompt& prompt, uint64_t seed,
+  absl::StatusOr<ResponseText> Generate(
+      const ResponsePrompt& prompt, uint64_t seed,
       const std::function<void(std::string_view)>& on_text) override {
     InferenceRequest generation;
     generation.request_id = "generate";
@@ -85,11 +85,11 @@ class LocalGenerator final : public ResponseGenerator {
     });
     finished.WaitForNotification();
     if (!result.ok()) return BadUsage(result.status());
-    return GeneratedText{stream.End(), result->generated->finish == FinishReason::kLength};
+    return ResponseText{stream.End(), result->generated->finish == FinishReason::kLength};
   }
 
  private:
-  absl::StatusOr<std::vector<int32_t>> Encode(const GenerationPrompt& prompt) const {
+  absl::StatusOr<std::vector<int32_t>> Encode(const ResponsePrompt& prompt) const {
     std::vector<int32_t> ids;
     for (const int64_t id : prompt.ids) {
       if (id < 0 || id >= model().vocab_size) {

@@ -43,13 +43,13 @@ struct GenerateRequest {
 };
 
 // One of the three is set.
-struct GenerationPrompt {
+struct ResponsePrompt {
   std::string text;
   std::vector<int64_t> ids;
   nlohmann::ordered_json messages;  // a chat; null if the prompt is none
 };
 
-struct GeneratedText {
+struct ResponseText {
   std::string text;        // empty if the model has no tokenizer
   bool truncated = false;  // cut at --max-new-tokens or at the model's last position
 };
@@ -60,8 +60,8 @@ class ResponseGenerator {
   virtual ~ResponseGenerator() = default;
   // Generates one response. Passes its text to `on_text`, in pieces, as it comes. The failure has
   // an exit code.
-  virtual absl::StatusOr<GeneratedText> Generate(
-      const GenerationPrompt& prompt, uint64_t seed,
+  virtual absl::StatusOr<ResponseText> Generate(
+      const ResponsePrompt& prompt, uint64_t seed,
       const std::function<void(std::string_view)>& on_text) = 0;
 };
 
