@@ -64,30 +64,9 @@ bool GeneratesInEvaluations(const TrainConfig& config) {
   return config.eval.measure == EvalMeasure::kAccuracy && !config.data.val.empty();
 }
 
-// Returns the maximum number of sequences of an evaluation at once. With eval.num_prompts = 0 the
-// number of problems is not known before the data is read, so it returns the engine's limit.
-int64_t MostEvaluated(const TrainConfig& config) {
-  const auto n_by_source = ParseResponsesBySource(config.eval.n_by_source);
-  if (config.eval.num_prompts == 0 || !n_by_source.ok()) return config.rollout.max_num_seqs;
-  int64_t n = config.eval.n;
-  for (const auto& [source, other_n] : *n_by_source) n = std::max(n, other_n);
-  // In double, because the product of two user-supplied numbers may overflow.
-  const double responses = static_cast<double>(config.eval.num_prompts) * static_cast<double>(n);
-  if (responses >= static_cast<double>(config.rollout.max_num_seqs))
-    return config.rollout.max_num_seqs;
-  return static_cast<int64_t>(responses);
-}
-
-// Returns the maximum number of sequences in a run's rollout engine at once.
-int64_t MostSequences(const TrainConfig& config, int64_t num_ranks) {
-  const int64_t rollouts = NumRollouts(config, num_ranks);
-  const bool evaluates = GeneratesInEvaluations(config) && config.eval.mode == EvalMode::kBlocking;
-  return evaluates ? std::max(rollouts, MostEvaluated(config)) : rollouts;
-}
-
 // Returns the options that all engines of a trainer share. Their queues have no limit: the
 // configuration alone limits the size of a step and of an evaluation.
-EngineOptions EngineOfTrainer(const TrainConfig& config) {
+EngineOptions TrainerEngineOptions(const TrainConfig& config) {
   EngineOptions options;
   options.head_workspace_bytes = BytesOfMib(config.trainer.head_workspace_mb);
   options.max_queued_tokens = options.max_queued_requests = INT64_MAX / 2;
@@ -167,14 +146,30 @@ int64_t NumRollouts(const TrainConfig& config, int64_t num_ranks) {
   return (config.data.train_batch_size + num_ranks - 1) / num_ranks * config.rollout.n;
 }
 
+int64_t MaxEvaluationSequences(const TrainConfig& config, int64_t num_problems) {
+  const auto n_by_source = ParseResponsesBySource(config.eval.n_by_source);
+  if (num_problems == 0 || !n_by_source.ok()) return config.rollout.max_num_seqs;
+  int64_t n = config.eval.n;
+  for (const auto& [source, other_n] : *n_by_source) n = std::max(n, other_n);
+  // In double, because the product of two user-supplied numbers may overflow.
+  const double responses = static_cast<double>(num_problems) * static_cast<double>(n);
+  if (responses >= static_cast<double>(config.rollout.max_num_seqs))
+    return config.rollout.max_num_seqs;
+  return static_cast<int64_t>(responses);
+}
+
 EngineOptions RolloutEngineOptions(const TrainConfig& config, int64_t vocab_size,
                                    int64_t num_ranks) {
-  const bool evaluates = GeneratesInEvaluations(config) && config.eval.mode == EvalMode::kBlocking;
-  const int64_t longest_response =
-      std::max(config.data.max_response_length, evaluates ? config.eval.max_response_length : 0);
-  EngineOptions options = EngineOfTrainer(config);
+  EngineOptions options = TrainerEngineOptions(config);
+  int64_t longest_response = config.data.max_response_length;
+  int64_t num_sequences = NumRollouts(config, num_ranks);
+  if (GeneratesInEvaluations(config) && config.eval.mode == EvalMode::kBlocking) {
+    longest_response = std::max(longest_response, config.eval.max_response_length);
+    num_sequences =
+        std::max(num_sequences, MaxEvaluationSequences(config, config.eval.num_prompts));
+  }
   options.max_model_len = config.data.max_prompt_length + longest_response;
-  options.max_num_seqs = std::min(config.rollout.max_num_seqs, MostSequences(config, num_ranks));
+  options.max_num_seqs = std::min(config.rollout.max_num_seqs, num_sequences);
   options.max_logprobs = MakeSupportOptions(config, vocab_size).student_top_k;
   // auto means the default if no memory plan has chosen.
   options.kv_cache_bytes =
@@ -184,9 +179,9 @@ EngineOptions RolloutEngineOptions(const TrainConfig& config, int64_t vocab_size
 }
 
 EngineOptions EvaluationEngineOptions(const TrainConfig& config) {
-  EngineOptions options = EngineOfTrainer(config);
+  EngineOptions options = TrainerEngineOptions(config);
   options.max_model_len = config.data.max_prompt_length + config.eval.max_response_length;
-  options.max_num_seqs = std::min(config.rollout.max_num_seqs, MostEvaluated(config));
+  options.max_num_seqs = MaxEvaluationSequences(config, config.eval.num_prompts);
   options.max_logprobs = 0;
   options.kv_cache_bytes = BytesOfGib(config.eval.kv_cache_gb);
   return options;
@@ -229,7 +224,7 @@ SelfTeacherOptions MakeSelfTeacherOptions(const TrainConfig& config) {
   options.tokenizer_dir = config.student.tokenizer;
   const SupportOptions support = MakeSupportOptions(config, /*vocab_size=*/0);
   const bool measures_kl = config.eval.measure == EvalMeasure::kKl;
-  EngineOptions& engine = options.engine = EngineOfTrainer(config);
+  EngineOptions& engine = options.engine = TrainerEngineOptions(config);
   // Given responses may be longer than generated ones: up to the model's positions.
   if (!measures_kl)
     engine.max_model_len = config.data.LongestSentPrompt() + config.data.max_response_length;

@@ -44,9 +44,13 @@ absl::Status CheckSettingsForCpu(const TrainConfig& config);
 // of `num_ranks` ranks or of an evaluation, so that the KV pool is not larger than needed.
 EngineOptions RolloutEngineOptions(const TrainConfig& config, int64_t vocab_size,
                                    int64_t num_ranks = 1);
-// Returns the options of the engine of evaluations beside training (eval.mode). Those of the
-// rollout engine leave the evaluations out then.
+// Returns the options of the engine that evaluations beside training have of their own.
+// RolloutEngineOptions leaves evaluations out if eval.mode is beside.
 EngineOptions EvaluationEngineOptions(const TrainConfig& config);
+// Returns the maximum number of sequences of an evaluation of `num_problems` at once. 0 problems
+// mean that their number is not known before the data is read; the result is rollout.max_num_seqs
+// then.
+int64_t MaxEvaluationSequences(const TrainConfig& config, int64_t num_problems);
 // Returns the maximum number of rollouts of a step that one of `num_ranks` ranks generates.
 int64_t NumRollouts(const TrainConfig& config, int64_t num_ranks);
 

@@ -104,10 +104,10 @@ absl::Status EvaluateEndpoint(const TrainConfig& config, const EvalRequest& requ
   return measured;
 }
 
-// The distance of `student` to the configured teacher.
-absl::Status EvaluateDistance(const TrainConfig& config, const EvalRequest& request,
-                              const std::string& model_dir, const PromptDataset& problems,
-                              Student* student) {
+// Measures the KL divergence of `student` to the configured teacher.
+absl::Status EvaluateKlToTeacher(const TrainConfig& config, const EvalRequest& request,
+                                 const std::string& model_dir, const PromptDataset& problems,
+                                 Student* student) {
   if (KeepsAverage(config.teacher, config.teachers)) {
     return BadUsage(InvalidArgument("teacher.weights = ", NameOf(config.teacher.weights),
                                     ", teacher.refresh_every = ", config.teacher.refresh_every,
@@ -126,24 +126,40 @@ absl::Status EvaluateDistance(const TrainConfig& config, const EvalRequest& requ
   return BadUsage(ReportEvaluation(config, request, model_dir, problems, result));
 }
 
-// The accuracy of `student`, with an engine as long as this evaluation needs.
+// Measures the accuracy of `student`, with an engine for the longest problem.
 absl::Status EvaluateAnswers(const TrainConfig& config, const EvalRequest& request,
                              const std::string& model_dir, const PromptDataset& problems,
                              const Student& student) {
-  TrainConfig sized = config;
-  sized.data.max_response_length = 1;
-  sized.eval.mode = EvalMode::kBlocking;
-  sized.eval.num_prompts = static_cast<int64_t>(problems.records.size());
-  sized.data.max_prompt_length = 1;
-  for (const PromptRecord& problem : problems.records) {
-    sized.data.max_prompt_length =
-        std::max(sized.data.max_prompt_length, static_cast<int64_t>(problem.prompt_ids.size()));
-  }
+  int64_t longest_prompt = 1;
+  for (const PromptRecord& problem : problems.records)
+    longest_prompt = std::max(longest_prompt, static_cast<int64_t>(problem.prompt_ids.size()));
+  // No rollouts use the engine; their KV cache is the evaluation's.
+  EngineOptions options = RolloutEngineOptions(config, student.decoder->config().vocab_size);
+  options.max_model_len = longest_prompt + config.eval.max_response_length;
+  options.max_num_seqs =
+      MaxEvaluationSequences(config, static_cast<int64_t>(problems.records.size()));
   TAOPD_ASSIGN_OR_RETURN(const auto engine,
-                         BadUsage(Annotate(MakeRolloutEngine(sized, student.decoder), "eval")));
+                         BadUsage(Annotate(MakeTorchEngine(student.decoder, options), "eval")));
   LocalRolloutEngine rollout_engine(engine.get());
   LocalSource source(&rollout_engine, student.tokenizer.get());
   return GradeResponses(config, request, model_dir, problems, &source);
+}
+
+// Lowers data->max_prompt_length to the positions that a model has besides a response. Returns
+// words for messages if it does, and otherwise an empty text.
+absl::StatusOr<std::string> LimitPromptLength(const EvalConfig& eval, const ModelConfig& model,
+                                              DataConfig* data) {
+  const int64_t room = model.max_position_embeddings - eval.max_response_length;
+  if (room < 1) {
+    return InvalidArgument("eval.max_response_length ", eval.max_response_length,
+                           " leaves no room for a prompt in the model's max_position_embeddings ",
+                           model.max_position_embeddings);
+  }
+  if (room >= data->max_prompt_length) return std::string();
+  data->max_prompt_length = room;
+  return Concat(" (max_prompt_length: the model's max_position_embeddings ",
+                model.max_position_embeddings, " less eval.max_response_length ",
+                eval.max_response_length, ")");
 }
 
 absl::Status EvaluateModel(const TrainConfig& config, const EvalRequest& request) {
@@ -164,18 +180,8 @@ absl::Status EvaluateModel(const TrainConfig& config, const EvalRequest& request
   DataConfig data = config.data;
   std::string limit;  // where data.max_prompt_length comes from
   if (config.eval.measure == EvalMeasure::kAccuracy) {
-    const int64_t positions = student.decoder->config().max_position_embeddings;
-    const int64_t room = positions - config.eval.max_response_length;
-    if (room < 1) {
-      return BadUsage(InvalidArgument(
-          "eval.max_response_length ", config.eval.max_response_length,
-          " leaves no room for a prompt in the model's max_position_embeddings ", positions));
-    }
-    if (room < data.max_prompt_length) {
-      data.max_prompt_length = room;
-      limit = Concat(" (max_prompt_length: the model's max_position_embeddings ", positions,
-                     " less eval.max_response_length ", config.eval.max_response_length, ")");
-    }
+    TAOPD_ASSIGN_OR_RETURN(
+        limit, BadUsage(LimitPromptLength(config.eval, student.decoder->config(), &data)));
   }
   TAOPD_ASSIGN_OR_RETURN(
       const PromptDataset problems,
@@ -186,7 +192,7 @@ absl::Status EvaluateModel(const TrainConfig& config, const EvalRequest& request
   }
   LogDataset("data.val", problems);
   return config.eval.measure == EvalMeasure::kKl
-             ? EvaluateDistance(config, request, model_dir, problems, &student)
+             ? EvaluateKlToTeacher(config, request, model_dir, problems, &student)
              : EvaluateAnswers(config, request, model_dir, problems, student);
 }
 

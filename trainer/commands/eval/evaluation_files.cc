@@ -21,8 +21,8 @@ Json SettingsOfEvaluation(TrainConfig config) {
   for (const Setting& setting : table.settings()) {
     const bool counts =
         setting.path == "run.seed" || setting.path == "student.dtype" ||
-        (setting.path.rfind("eval.", 0) == 0 && setting.path != "eval.num_samples") ||
-        (setting.path.rfind("data.", 0) == 0 && setting.path.rfind("data.train", 0) != 0 &&
+        (setting.path.starts_with("eval.") && setting.path != "eval.num_samples") ||
+        (setting.path.starts_with("data.") && !setting.path.starts_with("data.train") &&
          setting.path != "data.val" && setting.path != "data.max_response_length" &&
          setting.path != "data.shuffle");
     if (counts) values[setting.path] = SettingText(setting.value);
