@@ -15,9 +15,8 @@
 #include "common/io/file.h"
 #include "trainer/cli/config_flags.h"
 #include "trainer/cli/subcommand.h"
-#include "trainer/commands/train/setup/remote_rollouts.h"
+#include "trainer/commands/configured_parts.h"
 #include "trainer/pipeline/published_weights.h"
-#include "trainer/rollout/endpoints/rollout_protocols.h"
 #include "trainer/step/rollouts/rollout_requests.h"
 #include "trainer/student/student.h"
 
@@ -34,7 +33,7 @@ struct BenchRolloutRequest {
   std::string json_path;          // path of the results as JSON; empty for none
 };
 
-struct Measured {
+struct Measurement {
   std::string name;
   double weights_s = 0;  // from the writing of the weights to the first response
   double seconds = 0;
@@ -81,10 +80,10 @@ absl::StatusOr<int64_t> GenerateAll(RemoteRolloutEngine* engine,
   return num_tokens;
 }
 
-absl::StatusOr<Measured> MeasureEndpoints(const TrainConfig& config,
-                                          const BenchRolloutRequest& request,
-                                          const std::vector<std::string>& endpoints,
-                                          Student* student, const std::string& directory) {
+absl::StatusOr<Measurement> MeasureEndpoints(const TrainConfig& config,
+                                             const BenchRolloutRequest& request,
+                                             const std::vector<std::string>& endpoints,
+                                             Student* student, const std::string& directory) {
   TAOPD_ASSIGN_OR_RETURN(const RolloutWorkerOptions common, WorkerOptionsOf(config));
   TAOPD_ASSIGN_OR_RETURN(auto workers, MakeRolloutWorkers(endpoints, common));
   RolloutNeeds needs = RolloutNeedsOf(config, *student);
@@ -98,7 +97,7 @@ absl::StatusOr<Measured> MeasureEndpoints(const TrainConfig& config,
   RemoteRolloutEngine engine(std::move(workers), std::move(needs), options);
   TAOPD_RETURN_IF_ERROR(engine.Connect(absl::Seconds(config.rollout.connect_timeout_s)));
   PublishedWeights weights(student->decoder.get(), &engine, directory);
-  Measured measured;
+  Measurement measured;
   measured.name = endpoints.size() == 1 ? endpoints[0] : "all";
   absl::Time start = absl::Now();
   weights.Take(0);
@@ -114,7 +113,7 @@ absl::StatusOr<Measured> MeasureEndpoints(const TrainConfig& config,
   return measured;
 }
 
-nlohmann::ordered_json EndpointRow(const Measured& measured) {
+nlohmann::ordered_json EndpointRow(const Measurement& measured) {
   return {{"endpoint", measured.name},
           {"weights_s", measured.weights_s},
           {"tokens", measured.num_tokens},

@@ -5,12 +5,14 @@
 #include "common/base/memory.h"
 #include "common/engine/torch_engine.h"
 #include "common/io/file.h"
+#include "common/model/weights/weights.h"
 #include "trainer/eval/accuracy.h"
 #include "trainer/run/exit_status.h"
+#include "trainer/step/rollouts/rollout_requests.h"
 #include "trainer/step/support.h"
 #include "trainer/teacher/cache/cached_teacher_client.h"
-#include "trainer/teacher/client_options.h"
 #include "trainer/teacher/engine_teacher_client.h"
+#include "trainer/teacher/network_teacher_client.h"
 #include "trainer/teacher/no_teacher_client.h"
 #include "trainer/teacher/routing_teacher_client.h"
 
@@ -119,8 +121,7 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeTeacherClient(const TrainConf
   return std::make_unique<RoutingTeacherClient>(std::move(teachers));
 }
 
-absl::StatusOr<std::unique_ptr<TeacherClient>> MakeUncachedClient(const TrainConfig& config,
-                                                                  bool retry) {
+absl::StatusOr<std::unique_ptr<TeacherClient>> MakeClientWithoutRetries(const TrainConfig& config) {
   if (config.teacher.kind != TeacherKind::kServer) {
     return InvalidArgument("teacher.kind = ", NameOf(config.teacher.kind),
                            ": there is no server to measure");
@@ -128,8 +129,8 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeUncachedClient(const TrainCon
   TeacherClientOptions options = ClientOptionsOf(config);
   ClientCredentials& credentials = options;
   TAOPD_ASSIGN_OR_RETURN(credentials, ReadCredentials("teacher", config.teacher));
-  options.retry = retry;
-  if (!retry) options.initial_backoff = options.max_backoff = absl::Milliseconds(10);
+  options.retry = false;
+  options.initial_backoff = options.max_backoff = absl::Milliseconds(10);
   return Annotate(MakeNetworkTeacherClient(options), "teacher.endpoints");
 }
 
@@ -203,6 +204,34 @@ absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeRolloutEngine(
   TAOPD_RETURN_IF_ERROR(CheckLengthFits(config, student->config()));
   const EngineOptions options = RolloutEngineOptions(config, student->config().vocab_size);
   return Annotate(MakeTorchEngine(std::move(student), options), "rollout");
+}
+
+RolloutNeeds RolloutNeedsOf(const TrainConfig& config, const Student& student) {
+  const ModelConfig& model = student.decoder->config();
+  RolloutNeeds needs;
+  needs.vocab_size = model.vocab_size;
+  needs.max_model_len = config.data.max_prompt_length + config.data.max_response_length;
+  needs.dtype = ConfigDtype(student.decoder->dtype());
+  needs.has_adapters = student.decoder->lora() != nullptr;
+  needs.base_revision = student.base_revision;
+  needs.has_tied_head = model.tie_word_embeddings;
+  needs.eos_token_ids = model.eos_token_ids;
+  needs.sampling = RolloutSampling(config);
+  return needs;
+}
+
+absl::StatusOr<RolloutWorkerOptions> WorkerOptionsOf(const TrainConfig& config) {
+  const RolloutConfig& rollout = config.rollout;
+  RolloutWorkerOptions options;
+  ClientCredentials& credentials = options;
+  TAOPD_ASSIGN_OR_RETURN(credentials, ReadCredentials("rollout", rollout));
+  options.timeout = absl::Seconds(rollout.timeout_s);
+  options.max_in_flight = rollout.max_in_flight;
+  options.transfer = rollout.weight_transfer;
+  if (const auto device = ParseDevice(config.trainer.device); device.ok() && device->is_cuda())
+    options.cuda_device = std::max<int>(0, device->index());
+  options.on_update = rollout.on_update;
+  return options;
 }
 
 HeadOptions MakeHeadOptions(const TrainConfig& config) {

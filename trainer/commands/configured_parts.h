@@ -1,5 +1,5 @@
-// Makes the parts of a run from its configuration: the teacher's client, the rollout engine, the
-// head's options, the model that renders prompts.
+// Makes the parts of a run from its configuration: the teacher's client, the rollout engine or the
+// options of the servers of rollouts, the head's options, the model that renders prompts.
 #pragma once
 
 #include <memory>
@@ -10,6 +10,7 @@
 #include "trainer/commands/prompts.h"
 #include "trainer/config/train_config.h"
 #include "trainer/grading/grader.h"
+#include "trainer/rollout/endpoints/rollout_protocols.h"
 #include "trainer/step/teacher_views.h"
 #include "trainer/student/self_teacher.h"
 #include "trainer/student/student.h"
@@ -31,10 +32,9 @@ absl::StatusOr<ClientCredentials> ReadCredentials(const std::string& section,
 absl::StatusOr<std::unique_ptr<TeacherClient>> MakeTeacherClient(const TrainConfig& config,
                                                                  SelfTeacher* self = nullptr);
 
-// Makes the client of one teacher without the cache. If `retry` is false, the first failure of a
+// Makes the client of one teacher without the cache and without retries: the first failure of a
 // request is its result. REQUIRES: config.teachers is empty.
-absl::StatusOr<std::unique_ptr<TeacherClient>> MakeUncachedClient(const TrainConfig& config,
-                                                                  bool retry);
+absl::StatusOr<std::unique_ptr<TeacherClient>> MakeClientWithoutRetries(const TrainConfig& config);
 
 // Returns INVALID_ARGUMENT if a setting needs a GPU. REQUIRES: the device is a CPU.
 absl::Status CheckSettingsForCpu(const TrainConfig& config);
@@ -61,6 +61,13 @@ absl::Status CheckLengthFits(const TrainConfig& config, const ModelConfig& stude
 // Makes the engine that generates with the student's live weights, for rollouts and evaluation.
 absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeRolloutEngine(
     const TrainConfig& config, std::shared_ptr<Decoder> student);
+
+// Returns the options that all servers of rollouts share. Returns INVALID_ARGUMENT if a key cannot
+// be read.
+absl::StatusOr<RolloutWorkerOptions> WorkerOptionsOf(const TrainConfig& config);
+
+// Returns what a run with this student needs of the servers of rollouts.
+RolloutNeeds RolloutNeedsOf(const TrainConfig& config, const Student& student);
 
 HeadOptions MakeHeadOptions(const TrainConfig& config);
 

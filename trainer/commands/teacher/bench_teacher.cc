@@ -143,7 +143,7 @@ absl::Status BenchTeacher(TrainConfig config, const BenchTeacherRequest& request
                          BadUsage(ParseRange("--response-tokens", request.response_tokens)));
   // The load is the limit, not the client's setting.
   config.teacher.max_in_flight = std::max<int64_t>(1024, request.concurrency);
-  TAOPD_ASSIGN_OR_RETURN(const auto client, BadUsage(MakeUncachedClient(config, /*retry=*/false)));
+  TAOPD_ASSIGN_OR_RETURN(const auto client, BadUsage(MakeClientWithoutRetries(config)));
   TAOPD_ASSIGN_OR_RETURN(const TeacherInfo info, ConnectTeacher(config, client.get()));
   TAOPD_RETURN_IF_ERROR(BadUsage(DescribeLoad(config, request, info, &load)));
   const TeacherLoadResult result = RunTeacherLoad(load, client.get());

@@ -1,15 +1,11 @@
 #include "trainer/commands/train/setup/remote_rollouts.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <utility>
 
 #include "common/io/sha256.h"
-#include "common/model/weights/weights.h"
 #include "trainer/checkpoint/disk_plan.h"
 #include "trainer/commands/configured_parts.h"
-#include "trainer/commands/process.h"
-#include "trainer/step/rollouts/rollout_requests.h"
 
 namespace taopd {
 namespace {
@@ -64,7 +60,8 @@ absl::StatusOr<std::unique_ptr<RemoteRolloutEngine>> ConnectEngine(const char* s
   return absl::IsUnavailable(connected) ? WithExitCode(kExitUnavailable, named) : BadUsage(named);
 }
 
-// Other servers have another working directory, and several runs may share rollout.weights_dir.
+// Returns the directory of this rank's weights. It is absolute, because the servers have other
+// working directories, and names the run, because several may share rollout.weights_dir.
 std::string WeightsDirectory(const TrainingParts& parts) {
   std::error_code error;
   const std::string run_dir = std::filesystem::absolute(parts.run.run_dir(), error).string();
@@ -76,34 +73,6 @@ std::string WeightsDirectory(const TrainingParts& parts) {
 }
 
 }  // namespace
-
-RolloutNeeds RolloutNeedsOf(const TrainConfig& config, const Student& student) {
-  const ModelConfig& model = student.decoder->config();
-  RolloutNeeds needs;
-  needs.vocab_size = model.vocab_size;
-  needs.max_model_len = config.data.max_prompt_length + config.data.max_response_length;
-  needs.dtype = ConfigDtype(student.decoder->dtype());
-  needs.has_adapters = student.decoder->lora() != nullptr;
-  needs.base_revision = student.base_revision;
-  needs.has_tied_head = model.tie_word_embeddings;
-  needs.eos_token_ids = model.eos_token_ids;
-  needs.sampling = RolloutSampling(config);
-  return needs;
-}
-
-absl::StatusOr<RolloutWorkerOptions> WorkerOptionsOf(const TrainConfig& all) {
-  const RolloutConfig& config = all.rollout;
-  RolloutWorkerOptions options;
-  ClientCredentials& credentials = options;
-  TAOPD_ASSIGN_OR_RETURN(credentials, ReadCredentials("rollout", config));
-  options.timeout = absl::Seconds(config.timeout_s);
-  options.max_in_flight = config.max_in_flight;
-  options.transfer = config.weight_transfer;
-  if (const auto device = ParseDevice(all.trainer.device); device.ok() && device->is_cuda())
-    options.cuda_device = std::max<int>(0, device->index());
-  options.on_update = config.on_update;
-  return options;
-}
 
 absl::Status MakeRemoteRollouts(TrainingParts* parts) {
   const RolloutConfig& config = parts->config.rollout;

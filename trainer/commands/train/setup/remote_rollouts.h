@@ -2,16 +2,8 @@
 #pragma once
 
 #include "trainer/commands/train/training_parts.h"
-#include "trainer/rollout/endpoints/rollout_protocols.h"
 
 namespace taopd {
-
-// Returns the options that all servers of rollouts share. Returns INVALID_ARGUMENT if a key
-// cannot be read.
-absl::StatusOr<RolloutWorkerOptions> WorkerOptionsOf(const TrainConfig& config);
-
-// Returns what a run with this student needs of its workers.
-RolloutNeeds RolloutNeedsOf(const TrainConfig& config, const Student& student);
 
 // Makes the workers of this rank: endpoint i belongs to rank i modulo the number of ranks, so that
 // every server has one source of weights. The same holds for rollout.eval_endpoints. Does not
