@@ -271,8 +271,8 @@ TeacherViewOptions MakeTeacherViewOptions(const TrainConfig& config, const Stude
   options.tokenizer = student.tokenizer.get();
   options.max_prompt_length = config.data.MaxTeacherPromptLength();
   options.skips_missing = config.data.teacher_prompt_missing == MissingTeacherPrompt::kSkip;
-  options.is_right = [eval = config.eval, tokenizer = options.tokenizer, grader](
-                         const PromptRecord& prompt, const Rollout& rollout) {
+  options.is_correct = [eval = config.eval, tokenizer = options.tokenizer, grader](
+                           const PromptRecord& prompt, const Rollout& rollout) {
     if (prompt.answer.empty()) return false;
     const bool truncated = rollout.finish != FinishReason::kStop;
     return GradeResponse(*grader, eval, tokenizer->Decode(rollout.response_ids), truncated, prompt)

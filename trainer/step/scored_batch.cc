@@ -89,7 +89,8 @@ void ScoredBatch::AskTeacherAfter(int64_t index) {
   const ScoredRollout& item = items_[index];
   if (views_ == nullptr)
     return AskTeacher({index, item.teacher_prompt_ids, item.lacks_teacher_prompt});
-  for (TeacherView& view : views_->Finish(index, item.rollout)) AskTeacher(std::move(view));
+  for (TeacherView& view : scoring_.views->AddRollout(index, item.rollout))
+    AskTeacher(std::move(view));
 }
 
 void ScoredBatch::AskTeacher(TeacherView view) {

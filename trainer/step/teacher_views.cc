@@ -27,12 +27,12 @@ TeacherViews::TeacherViews(const TeacherViewOptions& options,
       grades_(prompts_.size(), Grade::kUnknown),
       waits_(prompts_.size(), false) {}
 
-std::vector<TeacherView> TeacherViews::Finish(int64_t index, const Rollout& rollout) {
+std::vector<TeacherView> TeacherViews::AddRollout(int64_t index, const Rollout& rollout) {
   const PromptRecord& prompt = *prompts_[index];
   if (!prompt.teacher_prompt.has_sibling)
     return {{index, prompt.teacher_prompt.ids, prompt.teacher_prompt.is_plain()}};
   // Grading takes time, and other threads need not wait for it.
-  const Grade grade = options_.is_right(prompt, rollout) ? Grade::kRight : Grade::kWrong;
+  const Grade grade = options_.is_correct(prompt, rollout) ? Grade::kCorrect : Grade::kWrong;
   absl::MutexLock lock(&mutex_);
   rollouts_[index] = &rollout;
   grades_[index] = grade;

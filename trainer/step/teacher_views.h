@@ -26,7 +26,7 @@ struct TeacherViewOptions {
   const Tokenizer* tokenizer = nullptr;
   // Grades a response. Called on the threads that finish rollouts, once per rollout. Used only for
   // {sibling}.
-  std::function<bool(const PromptRecord& prompt, const Rollout& rollout)> is_right;
+  std::function<bool(const PromptRecord& prompt, const Rollout& rollout)> is_correct;
   // A prompt that a sibling makes longer counts as missing.
   int64_t max_prompt_length = INT64_MAX;
   // Whether a response whose prompt is missing has no part in the loss.
@@ -50,11 +50,10 @@ class TeacherViews {
   // Records a finished rollout, which must live as long as the views. Returns the views that
   // are certain now: that of the rollout, those of others that have waited for it, or none. Each
   // view is returned once.
-  std::vector<TeacherView> Finish(int64_t index, const Rollout& rollout);
-  const TeacherViewOptions& options() const { return options_; }
+  std::vector<TeacherView> AddRollout(int64_t index, const Rollout& rollout);
 
  private:
-  enum class Grade : int8_t { kUnknown, kWrong, kRight };
+  enum class Grade : int8_t { kUnknown, kWrong, kCorrect };
   // Fills `view` if the sibling of the rollout is certain, or that it has none.
   bool Decide(int64_t index, TeacherView* view) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns the teacher's prompt with the response of rollout `sibling` in it.

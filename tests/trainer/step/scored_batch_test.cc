@@ -108,8 +108,8 @@ class ScoredViewsTest : public ScoredBatchTest {
     prompt_.teacher_prompt.text = "a{sibling}";
     const TeacherViewOptions options = {
         .tokenizer = &tokenizer_,
-        .is_right = [](const PromptRecord&,
-                       const Rollout& rollout) { return rollout.response_ids.size() > 1; },
+        .is_correct = [](const PromptRecord&,
+                         const Rollout& rollout) { return rollout.response_ids.size() > 1; },
         .skips_missing = skips_missing};
     return std::make_unique<TeacherViews>(options,
                                           std::vector<const PromptRecord*>(count, &prompt_), count);

@@ -17,7 +17,7 @@ class TeacherViewsTest : public ::testing::Test {
 
   TeacherViewsTest() : rollouts_(2 * kGroup) {
     options_.tokenizer = &tokenizer_;
-    options_.is_right = [](const PromptRecord&, const Rollout& rollout) {
+    options_.is_correct = [](const PromptRecord&, const Rollout& rollout) {
       return rollout.response_ids[0] == 'r';
     };
     for (PromptRecord& prompt : prompts_) {
@@ -47,12 +47,12 @@ TEST_F(TeacherViewsTest, APromptOfTheRowIsKnownAtOnce) {
   prompts_[0].teacher_prompt = {"ab", {7, 8}, false, false};
   prompts_[1].teacher_prompt = {};
   TeacherViews views = Views("wwww");
-  const std::vector<TeacherView> own = views.Finish(2, rollouts_[2]);
+  const std::vector<TeacherView> own = views.AddRollout(2, rollouts_[2]);
   ASSERT_EQ(own.size(), 1u);
   EXPECT_EQ(own[0].index, 2);
   EXPECT_EQ(own[0].prompt_ids, (std::vector<int32_t>{7, 8}));
   EXPECT_FALSE(own[0].is_missing);
-  const std::vector<TeacherView> plain = views.Finish(5, rollouts_[5]);
+  const std::vector<TeacherView> plain = views.AddRollout(5, rollouts_[5]);
   ASSERT_EQ(plain.size(), 1u);
   EXPECT_TRUE(plain[0].prompt_ids.empty());
   EXPECT_TRUE(plain[0].is_missing);
@@ -60,14 +60,14 @@ TEST_F(TeacherViewsTest, APromptOfTheRowIsKnownAtOnce) {
 
 TEST_F(TeacherViewsTest, TheNextRightResponseStandsInAllItsPlaces) {
   TeacherViews views = Views("rwrw");
-  EXPECT_TRUE(views.Finish(1, rollouts_[1]).empty());
+  EXPECT_TRUE(views.AddRollout(1, rollouts_[1]).empty());
   // 1 needs only 2. 2 itself needs 3.
-  std::vector<TeacherView> certain = views.Finish(2, rollouts_[2]);
+  std::vector<TeacherView> certain = views.AddRollout(2, rollouts_[2]);
   ASSERT_EQ(certain.size(), 1u);
   EXPECT_EQ(certain[0].index, 1);
   EXPECT_EQ(Text(certain[0]), "r2?r2!");
-  EXPECT_TRUE(views.Finish(3, rollouts_[3]).empty());
-  certain = views.Finish(0, rollouts_[0]);
+  EXPECT_TRUE(views.AddRollout(3, rollouts_[3]).empty());
+  certain = views.AddRollout(0, rollouts_[0]);
   ASSERT_EQ(certain.size(), 3u);
   EXPECT_EQ(Text(certain[0]), "r2?r2!");  // of 0
   EXPECT_EQ(Text(certain[1]), "r0?r0!");  // of 2
@@ -78,7 +78,7 @@ TEST_F(TeacherViewsTest, TheOnlyRightResponseHasNoSibling) {
   TeacherViews views = Views("wrww");
   std::set<int64_t> missing;
   for (int64_t i = 0; i < 2 * kGroup; ++i) {
-    for (const TeacherView& view : views.Finish(i, rollouts_[i])) {
+    for (const TeacherView& view : views.AddRollout(i, rollouts_[i])) {
       if (view.is_missing) missing.insert(view.index);
       EXPECT_EQ(view.prompt_ids.empty(), view.is_missing);
     }
@@ -95,7 +95,7 @@ TEST_F(TeacherViewsTest, TheOrderOfArrivalChangesNothing) {
     random.Shuffle(&order);
     std::vector<std::string> texts(order.size(), "none");
     for (const int64_t i : order) {
-      for (const TeacherView& view : views.Finish(i, rollouts_[i])) {
+      for (const TeacherView& view : views.AddRollout(i, rollouts_[i])) {
         EXPECT_EQ(texts[view.index], "none") << "a view is returned once";
         texts[view.index] = Text(view);
       }
@@ -110,8 +110,8 @@ TEST_F(TeacherViewsTest, TheOrderOfArrivalChangesNothing) {
 TEST_F(TeacherViewsTest, AnOverlongPromptIsMissing) {
   options_.max_prompt_length = 5;
   TeacherViews views = Views("rrrr");
-  views.Finish(0, rollouts_[0]);
-  const std::vector<TeacherView> certain = views.Finish(1, rollouts_[1]);
+  views.AddRollout(0, rollouts_[0]);
+  const std::vector<TeacherView> certain = views.AddRollout(1, rollouts_[1]);
   ASSERT_EQ(certain.size(), 1u);
   EXPECT_TRUE(certain[0].is_missing);
 }
