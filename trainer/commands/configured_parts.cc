@@ -135,7 +135,7 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeClientWithoutRetries(const Tr
 }
 
 absl::Status CheckSettingsForCpu(const TrainConfig& config) {
-  if (config.optimizer.offload) return OffloadFromCpu();
+  if (config.optimizer.offload) return OffloadOnCpuError();
   if (config.rollout.cuda_graphs) {
     return InvalidArgument(
         "rollout.cuda_graphs = true: the device is a CPU, which has none; set it to false");

@@ -18,26 +18,31 @@ at::Tensor InBuffer(const at::Tensor& buffer, int64_t begin, const ParameterPiec
   return buffer.narrow(0, piece.flat_begin - begin, piece.size);
 }
 
-}  // namespace
-
-at::TensorOptions GatherOptions(const std::vector<NamedParameter>& parameters) {
+// Returns the options of a buffer for elements of all parameters.
+at::TensorOptions BufferOptions(const std::vector<NamedParameter>& parameters) {
   // Adapters are float32 even next to modules that have the base's type.
   at::TensorOptions options = parameters.at(0).second.options();
   for (const auto& [name, parameter] : parameters) {
     if (parameter.scalar_type() == at::kFloat) options = options.dtype(at::kFloat);
   }
-  return options;
+  return options.requires_grad(false);
 }
 
+}  // namespace
+
 absl::Status GatherPieces(const ParameterLayout& layout, ProcessGroup* group,
-                          const at::TensorOptions& options, const PieceElements& mine,
-                          const PieceElements& all) {
+                          const std::vector<NamedParameter>& parameters,
+                          const PieceElements& mine) {
   const at::NoGradGuard no_grad;
+  const auto all = [&](const ParameterPiece& piece) {
+    return parameters[piece.position].second.view({-1}).narrow(0, piece.offset, piece.size);
+  };
   if (group->world_size() == 1) {
     for (const ParameterPiece& piece : layout.Pieces(layout.Shard(0)))
       all(piece).copy_(mine(piece));
     return absl::OkStatus();
   }
+  const at::TensorOptions options = BufferOptions(parameters);
   std::deque<GatheredBucket> in_flight;
   const auto receive = [&]() -> absl::Status {
     const GatheredBucket oldest = std::move(in_flight.front());
@@ -53,7 +58,7 @@ absl::Status GatherPieces(const ParameterLayout& layout, ProcessGroup* group,
     const FlatRange range = layout.SliceOfBucket(bucket, group->rank());
     GatheredBucket next;
     next.range = bucket.range;
-    next.slice = at::zeros({range.size()}, options.requires_grad(false));
+    next.slice = at::zeros({range.size()}, options);
     for (const ParameterPiece& piece : layout.Pieces({range})) {
       InBuffer(next.slice, range.begin, piece).copy_(mine(piece));
     }

@@ -16,15 +16,10 @@ namespace taopd {
 // Returns the elements of a piece, one-dimensional.
 using PieceElements = std::function<at::Tensor(const ParameterPiece& piece)>;
 
-// Returns the options of a buffer for elements of all parameters: their device, and the widest of
-// their types. REQUIRES: there is a parameter.
-at::TensorOptions GatherOptions(const std::vector<NamedParameter>& parameters);
-
-// Copies each rank's own elements, `mine`, to `all` on every rank. On the way they have the type
-// and the device of `options`. `mine` is asked for pieces of this rank's shard, `all` for pieces
-// of all shards. All ranks must call it; returns the errors of the group.
+// Copies each rank's own elements, `mine`, into `parameters` on every rank. On the way they have
+// the parameters' device and the widest of their types. `mine` is asked for pieces of this rank's
+// shard. All ranks must call it; returns the errors of the group. REQUIRES: there is a parameter.
 absl::Status GatherPieces(const ParameterLayout& layout, ProcessGroup* group,
-                          const at::TensorOptions& options, const PieceElements& mine,
-                          const PieceElements& all);
+                          const std::vector<NamedParameter>& parameters, const PieceElements& mine);
 
 }  // namespace taopd

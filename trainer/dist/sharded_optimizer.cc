@@ -127,8 +127,7 @@ absl::Status ShardedOptimizer::GatherWeights() {
     return gradients.parameters()[piece.position].second.view({-1}).narrow(0, piece.offset,
                                                                            piece.size);
   };
-  return GatherPieces(optimizer_->layout(), group_, GatherOptions(gradients.parameters()),
-                      in_parameter, in_parameter);
+  return GatherPieces(optimizer_->layout(), group_, gradients.parameters(), in_parameter);
 }
 
 void ShardedOptimizer::Skip() { optimizer_->ClearGradients(); }

@@ -23,34 +23,20 @@ absl::StatusOr<EngineTeacherClient::Started> SelfTeacher::Start() {
         config.max_position_embeddings);
   }
   engine.max_dense_vocab_size = config.vocab_size;
+  TAOPD_RETURN_IF_ERROR(ChooseDecoder());
   EngineTeacherClient::Started started;
-  if (options_.weights == TeacherWeights::kLive) {
-    if (decoder_ == nullptr) decoder_ = student_->decoder;
-  } else if (has_average()) {
-    // The values are those of the average; the files of the start may be gone.
-    DecoderOptions decoder;
-    decoder.dtype = ConfigDtype(student_->decoder->dtype());
-    decoder.device = student_->decoder->device().str();
-    decoder_ = student_->decoder->WithOwnAdapters();
-    if (decoder_ == nullptr) {
-      TAOPD_ASSIGN_OR_RETURN(decoder_, MakeDecoder(config, decoder, RandomStream(0)));
-    }
-    TAOPD_RETURN_IF_ERROR(LoadAverage());
-  } else {
-    auto start = LoadStudent(options_.model_dir, options_.dtype, options_.device, nullptr,
-                             options_.tokenizer_dir);
-    if (!start.ok()) return Annotate(start.status(), "teacher.weights = start: student.model");
-    decoder_ = start->decoder;
-    TAOPD_ASSIGN_OR_RETURN(started.info.revision, WeightsRevision(*decoder_));
+  TeacherInfo& info = started.info;
+  // The cache identifies weights by a revision, which weights that change do not have.
+  info.has_stable_scores = options_.weights != TeacherWeights::kLive && !has_average();
+  info.revision = NameOf(options_.weights);
+  if (info.has_stable_scores) {
+    TAOPD_ASSIGN_OR_RETURN(info.revision, WeightsRevision(*decoder_));
   }
-  const bool is_start = !started.info.revision.empty();
-  if (!is_start) started.info.revision = NameOf(options_.weights);
   TAOPD_ASSIGN_OR_RETURN(started.engine, MakeTorchEngine(decoder_, engine));
-  if (is_start) {
+  if (info.has_stable_scores) {
     decoder_->PrepareInference();
     decoder_->KeepForInferenceOnly();
   }
-  TeacherInfo& info = started.info;
   const EngineLimits limits = started.engine->limits();
   info.model_name = "self";
   if (student_->tokenizer != nullptr) info.tokenizer_hash = student_->tokenizer->hash();
@@ -61,9 +47,31 @@ absl::StatusOr<EngineTeacherClient::Started> SelfTeacher::Start() {
   info.max_candidates = limits.max_candidates;
   info.max_dense_vocab_size = limits.max_dense_vocab_size;
   info.supports_temperature = true;
-  // The cache identifies weights by a revision, which weights that change do not have.
-  info.has_stable_scores = is_start;
   return started;
+}
+
+absl::Status SelfTeacher::ChooseDecoder() {
+  const Decoder& student = *student_->decoder;
+  if (options_.weights == TeacherWeights::kLive) {
+    if (decoder_ == nullptr) decoder_ = student_->decoder;
+    return absl::OkStatus();
+  }
+  if (!has_average()) {
+    auto start = LoadStudent(options_.model_dir, options_.dtype, options_.device, nullptr,
+                             options_.tokenizer_dir);
+    if (!start.ok()) return Annotate(start.status(), "teacher.weights = start: student.model");
+    decoder_ = start->decoder;
+    return absl::OkStatus();
+  }
+  // The values are those of the average; the files of the start may be gone.
+  decoder_ = student.WithOwnAdapters();
+  if (decoder_ == nullptr) {
+    DecoderOptions options;
+    options.dtype = ConfigDtype(student.dtype());
+    options.device = student.device().str();
+    TAOPD_ASSIGN_OR_RETURN(decoder_, MakeDecoder(student.config(), options, RandomStream(0)));
+  }
+  return LoadAverage();
 }
 
 absl::Status SelfTeacher::StepDone(int64_t step) {
@@ -76,12 +84,8 @@ absl::Status SelfTeacher::StepDone(int64_t step) {
 absl::Status SelfTeacher::LoadAverage() {
   if (!has_average()) return absl::OkStatus();
   const AdamW& optimizer = *student_->optimizer;
-  const std::vector<NamedParameter> parameters = decoder_->TrainedParameters();
-  const auto mine = [&](const ParameterPiece& piece) { return optimizer.AverageOf(piece); };
-  const auto all = [&](const ParameterPiece& piece) {
-    return parameters[piece.position].second.view({-1}).narrow(0, piece.offset, piece.size);
-  };
-  return GatherPieces(optimizer.layout(), group_, GatherOptions(parameters), mine, all);
+  return GatherPieces(optimizer.layout(), group_, decoder_->TrainedParameters(),
+                      [&](const ParameterPiece& piece) { return optimizer.AverageOf(piece); });
 }
 
 }  // namespace taopd

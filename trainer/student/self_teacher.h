@@ -67,6 +67,8 @@ class SelfTeacher {
   absl::Status LoadAverage();
 
  private:
+  // Makes `decoder_` hold the weights that score at the start.
+  absl::Status ChooseDecoder();
   bool has_average() const { return KeepsAverage(options_.weights, options_.refresh_every); }
 
   SelfTeacherOptions options_;

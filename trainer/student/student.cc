@@ -51,11 +51,12 @@ std::vector<std::string> SavedNames(const Decoder& decoder, const LoraConfig& lo
 absl::Status CheckSameAdapters(const std::string& adapter_dir, const LoraConfig& wanted,
                                const Decoder& decoder) {
   const LoraConfig& found = *decoder.lora();
-  const std::string has = Concat(", but the adapter in ", adapter_dir, " has ");
+  const std::string but_adapter_has = Concat(", but the adapter in ", adapter_dir, " has ");
   if (found.rank != wanted.rank)
-    return InvalidArgument("lora.rank = ", wanted.rank, has, "r = ", found.rank);
+    return InvalidArgument("lora.rank = ", wanted.rank, but_adapter_has, "r = ", found.rank);
   if (found.Scale() != wanted.Scale()) {
-    return InvalidArgument("lora.alpha = ", wanted.alpha, has, "lora_alpha = ", found.alpha,
+    return InvalidArgument("lora.alpha = ", wanted.alpha, but_adapter_has,
+                           "lora_alpha = ", found.alpha,
                            found.use_rslora ? " with use_rslora" : "");
   }
   TAOPD_ASSIGN_OR_RETURN(std::vector<std::string> modules,
@@ -93,7 +94,7 @@ absl::StatusOr<std::vector<int32_t>> EndIds(const std::string& path, const json&
 
 }  // namespace
 
-absl::Status OffloadFromCpu() {
+absl::Status OffloadOnCpuError() {
   return InvalidArgument(
       "optimizer.offload = true: the device is a CPU, whose memory is the host's; set it to false");
 }
@@ -127,7 +128,7 @@ absl::Status CheckTrainingFits(const std::string& model, ModelConfig config,
   if (!optimizer.offload) {
     training_bytes += state_bytes;
   } else if (device.is_cpu()) {
-    return OffloadFromCpu();
+    return OffloadOnCpuError();
   } else if (const int64_t host_bytes = AvailableMemoryBytes(); state_bytes > host_bytes) {
     return ResourceExhausted(model, ": optimizer.offload keeps ", MemoryText(state_bytes),
                              " of AdamW's state on the host, which has ", MemoryText(host_bytes),

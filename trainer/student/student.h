@@ -37,7 +37,7 @@ absl::Status CheckTrainingFits(const std::string& model, ModelConfig config,
                                const AdamWOptions& shard = {});
 
 // Returns the error for optimizer.offload on a CPU.
-absl::Status OffloadFromCpu();
+absl::Status OffloadOnCpuError();
 
 // Loads a student from a Hugging Face directory. The student is read-only if `optimizer` is null.
 // If `tokenizer_dir` is not empty, the student takes over the tokenizer there: its embedding grows
