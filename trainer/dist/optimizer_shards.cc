@@ -152,7 +152,7 @@ absl::Status ReadOptimizerShards(const std::string& dir, AdamW* optimizer) {
       std::erase_if(state, [&](const auto& slice) { return slice.name.starts_with(kind); });
     return found;
   };
-  const bool has_masters = has("master."), has_averages = has("average.");
+  const bool has_masters = has(kMasterPrefix), has_averages = has(kAveragePrefix);
   std::vector<at::Tensor> loaded;
   for (const AdamW::StateSlice& slice : state) {
     const auto chunks = shards.chunks.find(slice.name);
@@ -168,13 +168,11 @@ absl::Status ReadOptimizerShards(const std::string& dir, AdamW* optimizer) {
         CopyElements(dir, slice.name, chunks->second, slice.offset, loaded.back()));
   }
   const at::NoGradGuard no_grad;
-  if (!has_masters) optimizer->CopyParametersToMasters();
   for (size_t i = 0; i < state.size(); ++i) {
     at::Tensor values = state[i].values;
     values.copy_(loaded[i]);
   }
-  if (!has_averages && optimizer->keeps_average()) optimizer->UpdateAverage(0);
-  optimizer->RestoreNumUpdates(shards.num_updates);
+  optimizer->CompleteState(shards.num_updates, has_masters, has_averages);
   return absl::OkStatus();
 }
 

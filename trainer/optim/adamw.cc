@@ -13,9 +13,6 @@
 namespace taopd {
 namespace {
 
-constexpr char kMaster[] = "master.";
-constexpr char kAverage[] = "average.";
-
 at::Tensor Elements(const at::Tensor& tensor, const ParameterPiece& piece) {
   return tensor.view({-1}).narrow(0, piece.offset, piece.size);
 }
@@ -112,20 +109,12 @@ void AdamW::CopyParametersToMasters() {
   }
 }
 
-std::vector<at::Tensor> AdamW::GradientsOf(const std::vector<ParameterPiece>& pieces) const {
-  std::vector<at::Tensor> gradients;
-  for (const ParameterPiece& piece : pieces) {
-    gradients.push_back(gradients_.Range({piece.flat_begin, piece.flat_begin + piece.size}));
-  }
-  return gradients;
-}
-
-double AdamW::SumOfSquares(const std::vector<FlatRange>& ranges) const {
+double AdamW::GradientNorm() const {
   TAOPD_CHECK(gradients_.AreInPlace());
-  return taopd::SumOfSquares(GradientsOf(layout().Pieces(ranges)));
+  std::vector<at::Tensor> gradients;
+  for (const AdamWState& state : states_) gradients.push_back(state.gradient);
+  return std::sqrt(SumOfSquares(gradients));
 }
-
-double AdamW::GradientNorm() const { return std::sqrt(SumOfSquares(shard_)); }
 
 void AdamW::Update(double lr, double grad_norm) {
   const at::NoGradGuard no_grad;
@@ -160,8 +149,8 @@ std::vector<AdamW::StateSlice> AdamW::State() const {
     };
     add("exp_avg.", states_[i].exp_avg);
     add("exp_avg_sq.", states_[i].exp_avg_sq);
-    if (HasMaster(parameter)) add(kMaster, states_[i].master);
-    if (keeps_average()) add(kAverage, AverageOf(pieces_[i]));
+    if (HasMaster(parameter)) add(kMasterPrefix, states_[i].master);
+    if (keeps_average()) add(kAveragePrefix, AverageOf(pieces_[i]));
   }
   return state;
 }
@@ -172,9 +161,9 @@ std::map<std::string, std::vector<int64_t>> AdamW::SavedShapes(bool with_masters
   for (const auto& [name, parameter] : gradients_.parameters()) {
     shapes["exp_avg." + name] = shapes["exp_avg_sq." + name] = parameter.sizes().vec();
     if (with_masters && parameter.scalar_type() != at::kFloat) {
-      shapes[kMaster + name] = parameter.sizes().vec();
+      shapes[kMasterPrefix + name] = parameter.sizes().vec();
     }
-    if (with_averages) shapes[kAverage + name] = parameter.sizes().vec();
+    if (with_averages) shapes[kAveragePrefix + name] = parameter.sizes().vec();
   }
   return shapes;
 }
@@ -184,10 +173,6 @@ StateToWrite AdamW::StateToSave(bool copies) const {
   StateToWrite state(num_updates_);
   for (const StateSlice& slice : State()) state.Add(slice.name, slice.shape, slice.values, copies);
   return state;
-}
-
-absl::Status AdamW::Save(const std::string& path) const {
-  return StateToSave(/*copies=*/false).Write(path);
 }
 
 absl::Status AdamW::Load(const std::string& path) {
@@ -200,7 +185,7 @@ absl::Status AdamW::Load(const std::string& path) {
     return std::any_of(tensors.begin(), tensors.end(),
                        [&](const auto& tensor) { return tensor.first.starts_with(kind); });
   };
-  const bool has_masters = has(kMaster), has_averages = has(kAverage);
+  const bool has_masters = has(kMasterPrefix), has_averages = has(kAveragePrefix);
   const auto shapes = SavedShapes(has_masters, has_averages);
   if (shapes.size() != file->tensors().size()) {
     return DataLoss(path, ": holds ", file->tensors().size(),
@@ -213,10 +198,9 @@ absl::Status AdamW::Load(const std::string& path) {
       return DataLoss(path, ": tensor ", name, " has another type or shape than the parameter");
     }
   }
-  if (!has_masters) CopyParametersToMasters();
   for (StateSlice& slice : State()) {
-    if (!has_masters && slice.name.starts_with(kMaster)) continue;
-    if (!has_averages && slice.name.starts_with(kAverage)) continue;
+    if (!has_masters && slice.name.starts_with(kMasterPrefix)) continue;
+    if (!has_averages && slice.name.starts_with(kAveragePrefix)) continue;
     const TensorView& view = file->tensors().at(slice.name);
     const at::ScalarType stored = *ScalarTypeOfSafetensors(view.dtype);
     at::Tensor loaded = at::empty(slice.values.sizes(), at::TensorOptions().dtype(stored));
@@ -226,9 +210,14 @@ absl::Status AdamW::Load(const std::string& path) {
     }
     slice.values.copy_(loaded);
   }
+  CompleteState(num_updates, has_masters, has_averages);
+  return absl::OkStatus();
+}
+
+void AdamW::CompleteState(int64_t num_updates, bool has_masters, bool has_averages) {
+  if (!has_masters) CopyParametersToMasters();
   if (!has_averages && keeps_average()) UpdateAverage(0);
   num_updates_ = num_updates;
-  return absl::OkStatus();
 }
 
 }  // namespace taopd

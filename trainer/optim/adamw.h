@@ -64,14 +64,11 @@ class AdamW {
   const ParameterLayout& layout() const { return gradients_.layout(); }
   const FlatGradients& gradients() const { return gradients_; }
   FlatGradients& gradients() { return gradients_; }
-  // The pieces of the parameters in this shard, in the order of Decoder::Parameters.
-  const std::vector<ParameterPiece>& pieces() const { return pieces_; }
 
-  // Returns the sum of squares of the gradients in these ranges of the flat space (ascending,
-  // disjoint), in float64. The sum runs over the parameters in their order, and within each over
-  // blocks that do not depend on the number of threads. It is not finite if any gradient is not.
-  double SumOfSquares(const std::vector<FlatRange>& ranges) const;
   // Returns the L2 norm of the shard's gradients, which are all gradients if there is one shard.
+  // The sum of squares is in float64. It runs over the parameters in their order, and within each
+  // over blocks that do not depend on the number of threads. The norm is not finite if any gradient
+  // is not. ShardedOptimizer::GradientNorm sums in an order that does not depend on the shards.
   double GradientNorm() const;
 
   // Applies one update to the shard's parameters and sets all gradients to zero. If grad_norm, the
@@ -95,8 +92,6 @@ class AdamW {
   // the end of the step before.
   int64_t num_changes() const { return num_changes_; }
   int64_t num_updates() const { return num_updates_; }
-  // For a state that was restored through State().
-  void RestoreNumUpdates(int64_t num_updates) { num_updates_ = num_updates; }
 
   // Consecutive elements of one tensor of the optimizer's state, named after its parameter:
   // exp_avg.NAME, exp_avg_sq.NAME, master.NAME if the parameter has a master copy, and average.NAME
@@ -113,21 +108,22 @@ class AdamW {
   // safetensors file, with one tensor of each kind per parameter. With `copies`, later updates do
   // not change it. REQUIRES: there is one shard.
   StateToWrite StateToSave(bool copies) const;
-  // Writes that file.
-  absl::Status Save(const std::string& path) const;
-  // Reads a file of Save; a shard reads its part. Moments saved in the other type are converted, to
+  // Reads such a file; a shard reads its part. Moments saved in the other type are converted, to
   // bfloat16 by rounding to nearest. Saved master copies and averages are ignored if the optimizer
   // has none; missing ones are copied from the parameters. Returns DATA_LOSS if the parameters in
   // the file have other names or shapes. If Load fails, nothing changes.
   absl::Status Load(const std::string& path);
-  // Copies the parameters to their master copies. For a saved state without master copies.
+  // Ends the restoration of a state whose values the caller has written through State(). A kind of
+  // tensor that the saved state does not have is copied from the parameters, if the optimizer has
+  // it: the master copies without `has_masters`, the average without `has_averages`.
+  void CompleteState(int64_t num_updates, bool has_masters, bool has_averages);
+  // Copies the parameters to their master copies.
   void CopyParametersToMasters();
 
  private:
   bool HasMaster(const at::Tensor& parameter) const;
   // Returns the place of a piece of the shard in buffers of the shard's length.
   int64_t PlaceOf(const ParameterPiece& piece) const;
-  std::vector<at::Tensor> GradientsOf(const std::vector<ParameterPiece>& pieces) const;
   // Returns the shapes of all tensors of a saved state, by name.
   std::map<std::string, std::vector<int64_t>> SavedShapes(bool with_masters,
                                                           bool with_averages) const;
@@ -135,7 +131,7 @@ class AdamW {
   const OptimizerConfig config_;
   FlatGradients gradients_;
   const std::vector<FlatRange> shard_;
-  const std::vector<ParameterPiece> pieces_;
+  const std::vector<ParameterPiece> pieces_;  // of the shard, in the order of Decoder::Parameters
   // The place of each range of shard_ in buffers of the shard's length.
   std::vector<int64_t> place_of_range_;
   at::Tensor average_S_;  // undefined without keeps_average

@@ -38,7 +38,7 @@ absl::StatusOr<int64_t> NumUpdatesOf(const SafetensorsFile& file) {
 }
 
 bool IsStateDtype(const std::string& name, const std::string& dtype) {
-  return dtype == "F32" || (dtype == "BF16" && !name.starts_with("master."));
+  return dtype == "F32" || (dtype == "BF16" && !name.starts_with(kMasterPrefix));
 }
 
 }  // namespace taopd

@@ -13,6 +13,11 @@
 
 namespace taopd {
 
+// A master copy and an average are named after their parameter, with these in front. A file has
+// tensors of a kind only if the optimizer that wrote it had them.
+inline constexpr char kMasterPrefix[] = "master.";
+inline constexpr char kAveragePrefix[] = "average.";
+
 // The tensors of a file that is to be written. The object keeps their bytes alive.
 class StateToWrite {
  public:

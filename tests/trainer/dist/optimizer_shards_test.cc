@@ -42,7 +42,7 @@ class OptimizerShardsTest : public ::testing::Test {
       slice.values.copy_(at::arange(slice.values.numel(), at::kDouble) + first +
                          ValueOf(slice.name, 0));
     }
-    optimizer->RestoreNumUpdates(17);
+    optimizer->CompleteState(17, /*has_masters=*/true, /*has_averages=*/true);
   }
   static void ExpectFilled(const AdamW& optimizer) {
     for (const AdamW::StateSlice& slice : optimizer.State()) {

@@ -22,34 +22,8 @@ void AddGrad(at::Tensor& parameter, const at::Tensor& grad) {
   parameter.mutable_grad().add_(grad.to(parameter.scalar_type()));
 }
 
-// Algorithm 2 of Loshchilov and Hutter (2019), in double.
-struct PlainAdamW {
-  double x, m = 0, v = 0;
-  int t = 0;
-  void Step(double g, double lr, double decay) {
-    ++t;
-    m = 0.9 * m + 0.1 * g;
-    v = 0.95 * v + 0.05 * g * g;
-    const double m_hat = m / (1 - std::pow(0.9, t)), v_hat = v / (1 - std::pow(0.95, t));
-    x = x - lr * decay * x - lr * m_hat / (std::sqrt(v_hat) + 1e-8);
-  }
-};
-
-TEST(AdamW, FollowsThePublishedAlgorithm) {
-  at::Tensor matrix = Leaf(at::full({1, 2}, 0.5f)), vector = Leaf(at::full({3}, -0.25f));
-  AdamW optimizer({{"matrix", matrix}, {"vector", vector}}, Config());
-  PlainAdamW plain_matrix{0.5}, plain_vector{-0.25};
-  for (int step = 0; step < 20; ++step) {
-    const double g = std::sin(step * 0.7) + 0.3;
-    AddGrad(matrix, at::full({1, 2}, g));
-    AddGrad(vector, at::full({3}, 2 * g));
-    optimizer.Update(0.01, optimizer.GradientNorm());
-    plain_matrix.Step(g, 0.01, 0.1);
-    plain_vector.Step(2 * g, 0.01, 0.0);  // vectors do not decay
-    // Each of the 20 float32 updates of size 0.01 has a rounding error of about 1e-7.
-    EXPECT_NEAR(matrix[0][0].item<double>(), plain_matrix.x, 3e-6);
-    EXPECT_NEAR(vector[2].item<double>(), plain_vector.x, 3e-6);
-  }
+absl::Status Save(const AdamW& optimizer, const std::string& path) {
+  return optimizer.StateToSave(/*copies=*/false).Write(path);
 }
 
 TEST(AdamW, GradientsAreSummedUntilTheUpdateOrTheirClearing) {
@@ -63,21 +37,6 @@ TEST(AdamW, GradientsAreSummedUntilTheUpdateOrTheirClearing) {
   AddGrad(a, at::full({4}, 5.0));
   optimizer.Update(0.1, optimizer.GradientNorm());
   EXPECT_EQ(optimizer.GradientNorm(), 0.0);
-}
-
-TEST(AdamW, ClipsByTheGlobalNorm) {
-  OptimizerConfig config = Config();
-  config.max_grad_norm = 1.0;
-  at::Tensor clipped = Leaf(at::zeros({2})), plain = Leaf(at::zeros({2}));
-  AdamW with_clip({{"a", clipped}}, config), without({{"a", plain}}, Config());
-  for (int step = 0; step < 3; ++step) {
-    AddGrad(clipped, at::full({2}, 30.0 + step));
-    with_clip.Update(0.1, with_clip.GradientNorm());
-    const double norm = std::sqrt(2.0) * (30.0 + step);
-    AddGrad(plain, at::full({2}, (30.0 + step) / norm));
-    without.Update(0.1, without.GradientNorm());
-  }
-  EXPECT_TRUE(at::allclose(clipped, plain, 1e-5, 1e-6));
 }
 
 // The golden values are torch's clip_grad_norm_ and AdamW in float64
@@ -109,7 +68,7 @@ TEST(AdamW, ClipsAndUpdatesAsTorchDoes) {
     const double norm = optimizer.GradientNorm();
     EXPECT_NEAR(norm, step.at("norm").get<double>(), kTolerance * norm);
     optimizer.Update(golden.at("lr"), norm);
-    ASSERT_OK(optimizer.Save(dir.File("o.safetensors")));
+    ASSERT_OK(Save(optimizer, dir.File("o.safetensors")));
     ASSERT_OK_AND_ASSIGN(const auto saved, SafetensorsFile::Open(dir.File("o.safetensors")));
     for (const auto& [name, parameter] : parameters) {
       const auto near = [&](const at::Tensor& actual, const char* what) {
@@ -188,7 +147,7 @@ TEST(AdamW, SaveAndLoadContinueBitForBit) {
       }
     };
     train(optimizer, straight, 0, 5);
-    ASSERT_OK(optimizer.Save(dir.File("o.safetensors")));
+    ASSERT_OK(Save(optimizer, dir.File("o.safetensors")));
     at::Tensor resumed = Leaf(straight.detach());
     AdamW other({{"p", resumed}}, config);
     ASSERT_OK(other.Load(dir.File("o.safetensors")));
@@ -212,7 +171,7 @@ TEST(AdamW, MastersAreDroppedAndMade) {
     AddGrad(p, at::randn({20, 50}));
     with_master.Update(1e-4, 1.0);
   }
-  ASSERT_OK(with_master.Save(dir.File("with.safetensors")));
+  ASSERT_OK(Save(with_master, dir.File("with.safetensors")));
   at::Tensor q = Leaf(p.detach());
   AdamW alone({{"p", q}}, without);
   ASSERT_OK(alone.Load(dir.File("with.safetensors")));
@@ -220,7 +179,7 @@ TEST(AdamW, MastersAreDroppedAndMade) {
   EXPECT_TRUE(at::equal(alone.State()[1].values, with_master.State()[1].values));
   AddGrad(q, at::randn({20, 50}));
   alone.Update(1e-2, 1.0);
-  ASSERT_OK(alone.Save(dir.File("without.safetensors")));
+  ASSERT_OK(Save(alone, dir.File("without.safetensors")));
   // The weights are restored before the state is loaded, as in a roll-back.
   {
     const at::NoGradGuard no_grad;
@@ -245,13 +204,13 @@ TEST(AdamW, MomentsOfTheOtherTypeAreConverted) {
   at::manual_seed(5);
   AddGrad(p, at::randn({1000}));
   of_float.Update(0.01, 1.0);
-  ASSERT_OK(of_float.Save(dir.File("f.safetensors")));
+  ASSERT_OK(Save(of_float, dir.File("f.safetensors")));
   const at::Tensor exp_avg = of_float.State()[0].values;
   at::Tensor q = Leaf(p.detach());
   AdamW of_bfloat16({{"p", q}}, narrow);
   ASSERT_OK(of_bfloat16.Load(dir.File("f.safetensors")));
   EXPECT_TRUE(at::equal(of_bfloat16.State()[0].values, exp_avg.to(at::kBFloat16)));
-  ASSERT_OK(of_bfloat16.Save(dir.File("b.safetensors")));
+  ASSERT_OK(Save(of_bfloat16, dir.File("b.safetensors")));
   ASSERT_OK(of_float.Load(dir.File("b.safetensors")));
   EXPECT_TRUE(at::equal(exp_avg, of_bfloat16.State()[0].values.to(at::kFloat)));
 }
@@ -311,7 +270,8 @@ TEST(AdamW, ShardsTogetherUpdateAsOneDoes) {
     const auto expect_equal = [&] {
       std::vector<int64_t> num_updated(whole.size());
       for (int shard = 0; shard < kShards; ++shard) {
-        for (const ParameterPiece& piece : shards[shard]->pieces()) {
+        const ParameterLayout& layout = shards[shard]->layout();
+        for (const ParameterPiece& piece : layout.Pieces(layout.Shard(shard))) {
           const auto elements = [&](const std::vector<NamedParameter>& model) {
             return model[piece.position].second.view({-1}).narrow(0, piece.offset, piece.size);
           };
@@ -325,7 +285,7 @@ TEST(AdamW, ShardsTogetherUpdateAsOneDoes) {
     expect_equal();
 
     // Each shard reads its part of a whole state.
-    ASSERT_OK(one.Save(dir.File("o.safetensors")));
+    ASSERT_OK(Save(one, dir.File("o.safetensors")));
     for (auto& shard : shards) {
       std::vector<AdamW::StateSlice> state = shard->State();
       std::vector<at::Tensor> before;
@@ -374,8 +334,8 @@ TEST(AdamW, OffloadedItHasTheSameBits) {
     for (int number = 0; number < 3; ++number) step(number);
     expect_equal();
     // Each loads the state of the other.
-    ASSERT_OK(resident.Save(dir.File("r.safetensors")));
-    ASSERT_OK(offloaded.Save(dir.File("o.safetensors")));
+    ASSERT_OK(Save(resident, dir.File("r.safetensors")));
+    ASSERT_OK(Save(offloaded, dir.File("o.safetensors")));
     EXPECT_EQ(ReadFile(dir.File("r.safetensors")), ReadFile(dir.File("o.safetensors")));
     ASSERT_OK(offloaded.Load(dir.File("r.safetensors")));
     step(3);
@@ -387,19 +347,12 @@ TEST(AdamW, StateOfAnotherModelIsRefused) {
   TempDir dir;
   at::Tensor p = Leaf(at::zeros({2})), q = Leaf(at::zeros({3}));
   AdamW optimizer({{"p", p}}, Config());
-  ASSERT_OK(optimizer.Save(dir.File("o.safetensors")));
+  ASSERT_OK(Save(optimizer, dir.File("o.safetensors")));
   EXPECT_ERROR(AdamW({{"q", p}}, Config()).Load(dir.File("o.safetensors")), kDataLoss,
                "exp_avg.q is missing");
   EXPECT_ERROR(AdamW({{"p", q}}, Config()).Load(dir.File("o.safetensors")), kDataLoss, "shape");
   EXPECT_ERROR(AdamW({{"p", p}, {"q", q}}, Config()).Load(dir.File("o.safetensors")), kDataLoss,
                "holds 2 tensors");
-}
-
-TEST(AdamW, NonFiniteGradientsShowInTheNorm) {
-  at::Tensor p = Leaf(at::zeros({2}));
-  AdamW optimizer({{"p", p}}, Config());
-  AddGrad(p, at::full({2}, std::nan("")));
-  EXPECT_FALSE(std::isfinite(optimizer.GradientNorm()));
 }
 
 }  // namespace

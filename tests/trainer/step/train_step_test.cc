@@ -211,6 +211,25 @@ TEST(TrainStep, AMiniBatchThatIsNotFiniteIsSkippedAlone) {
   }
 }
 
+// The loss of the first micro-batch is finite, and one parameter's gradient is not.
+TEST(TrainStep, AGradientThatIsNotFiniteSkipsItsMiniBatch) {
+  TinyTraining training((TinySetting()));
+  const at::Tensor weight = training.student()->Parameters().front().second;
+  int64_t num_calls = 0;
+  // The hook does not get the gradient, which the layers add to weight.grad() themselves.
+  weight.register_hook([&](const at::Tensor&) {
+    if (num_calls++ == 0) weight.grad().fill_(std::nan(""));
+  });
+  const StepResult result = training.Step(0, 20);
+  EXPECT_GT(num_calls, 1);
+  EXPECT_EQ(result.num_skipped_updates, 1);
+  EXPECT_EQ(training.optimizer().num_updates(), 1);
+  EXPECT_TRUE(std::isfinite(ByName(result).at("loss/mean")));
+  for (const auto& [name, parameter] : training.student()->Parameters()) {
+    EXPECT_TRUE(at::isfinite(parameter).all().item<bool>()) << name;
+  }
+}
+
 // The report names the response and its token. The files can be inspected, and their number is
 // bounded.
 TEST(TrainStep, AMiniBatchThatIsSkippedIsNamedAndWrittenAside) {
