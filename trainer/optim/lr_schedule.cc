@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 namespace taopd {
 
@@ -15,7 +16,7 @@ double LearningRate(const OptimizerConfig& config, int64_t step, int64_t total_s
       1.0, static_cast<double>(step - config.warmup_steps) / static_cast<double>(decay_steps));
   const double remaining = config.schedule == LrSchedule::kLinear
                                ? 1.0 - progress
-                               : 0.5 * (1.0 + std::cos(3.14159265358979323846 * progress));
+                               : 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
   return config.lr * (config.min_lr_ratio + (1.0 - config.min_lr_ratio) * remaining);
 }
 

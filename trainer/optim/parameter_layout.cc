@@ -31,7 +31,7 @@ int64_t LayerOfParameter(const std::string& name, int64_t num_layers) {
 
 ParameterLayout::ParameterLayout(const std::vector<NamedSize>& parameters,
                                  const ParameterLayoutOptions& options)
-    : num_shards_(options.num_shards), slot_of_(parameters.size()) {
+    : num_shards_(options.num_shards) {
   TAOPD_CHECK(options.num_shards > 0 && options.max_bucket_elements > 0);
   int64_t num_layers = 0;
   for (const NamedSize& parameter : parameters) {
@@ -54,9 +54,7 @@ void ParameterLayout::CutIntoBuckets(int64_t max_bucket_elements) {
   const int64_t unit = num_shards_ * kFlatAlignment;
   const int64_t max_size = std::max(unit, max_bucket_elements / unit * unit);
   int64_t bucket_begin = 0;
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    ParameterSlot& slot = slots_[i];
-    slot_of_[slot.position] = static_cast<int64_t>(i);
+  for (ParameterSlot& slot : slots_) {
     const int64_t aligned_size = RoundUp(slot.size, kFlatAlignment);
     if (size_ > bucket_begin && size_ - bucket_begin + aligned_size > max_size) {
       size_ = bucket_begin + RoundUp(size_ - bucket_begin, unit);
@@ -96,7 +94,6 @@ void ParameterLayout::JoinBucketsToSections() {
     if (slot != slots_.end() && slot->begin < end) continue;
     sections_.push_back(section);
     section.range.begin = end;
-    section.first_bucket = section.end_bucket;
   }
 }
 

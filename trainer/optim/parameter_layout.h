@@ -69,8 +69,7 @@ struct GradientBucket {
 
 struct GradientSection {
   FlatRange range;
-  int64_t first_bucket = 0;  // [first_bucket, end_bucket)
-  int64_t end_bucket = 0;
+  int64_t end_bucket = 0;   // the bucket after its last one
   int64_t first_layer = 0;  // the first of its layers that the backward pass reaches
 };
 
@@ -94,7 +93,6 @@ class ParameterLayout {
   int64_t size() const { return size_; }  // size of the flat space, including gaps
   int64_t num_shards() const { return num_shards_; }
   const std::vector<ParameterSlot>& slots() const { return slots_; }  // in flat order
-  const ParameterSlot& slot(int64_t position) const { return slots_[slot_of_[position]]; }
   // Returns the buckets in the order in which the backward pass completes them.
   const std::vector<GradientBucket>& buckets() const { return buckets_; }
 
@@ -118,7 +116,6 @@ class ParameterLayout {
   int64_t num_shards_ = 1;
   int64_t size_ = 0;
   std::vector<ParameterSlot> slots_;
-  std::vector<int64_t> slot_of_;  // indexed by position
   std::vector<GradientBucket> buckets_;
   std::vector<GradientSection> sections_;
 };
