@@ -3,8 +3,11 @@
 // the teacher) is combined by rules. All other metrics are rank 0's by definition.
 #pragma once
 
-#include <cstdint>
+#include <absl/time/time.h>
+
+#include <functional>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "common/base/status.h"
@@ -18,9 +21,17 @@ namespace taopd {
 // ranks. The numbers must outlive the object. All ranks must register the same number of them.
 class RankSums {
  public:
-  void Add(double* number) { reals_.push_back(number); }
-  // The sum must be below 2^53.
-  void Add(int64_t* number) { counts_.push_back(number); }
+  // `number` is a double or an integer. The sum of integers must be below 2^53.
+  template <typename T>
+  void Add(T* number) {
+    (std::is_integral_v<T> ? counts_ : reals_)
+        .push_back({[number] { return static_cast<double>(*number); },
+                    [number](double sum) { *number = static_cast<T>(sum); }});
+  }
+  void Add(absl::Duration* duration) {
+    reals_.push_back({[duration] { return absl::ToDoubleSeconds(*duration); },
+                      [duration](double sum) { *duration = absl::Seconds(sum); }});
+  }
   // Registers a number that is replaced by the largest of the ranks' values.
   void AddLargest(double* number) { largest_.push_back(number); }
 
@@ -29,8 +40,11 @@ class RankSums {
   absl::Status Reduce(ProcessGroup* group) const;
 
  private:
-  std::vector<double*> reals_;
-  std::vector<int64_t*> counts_;
+  struct Number {
+    std::function<double()> get;
+    std::function<void(double)> set;
+  };
+  std::vector<Number> reals_, counts_;
   std::vector<double*> largest_;
 };
 
