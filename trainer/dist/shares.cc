@@ -23,12 +23,6 @@ SequenceRange Shares::Share(int64_t index, int64_t num_sequences) const {
   return {num_sequences * index / num_shares_, num_sequences * (index + 1) / num_shares_};
 }
 
-std::vector<SequenceRange> Shares::OwnShares(int64_t num_sequences) const {
-  std::vector<SequenceRange> shares;
-  for (int64_t i = 0; i < count_; ++i) shares.push_back(Share(first_ + i, num_sequences));
-  return shares;
-}
-
 std::vector<SequenceRange> Shares::All(int64_t num_sequences) const {
   std::vector<SequenceRange> shares;
   for (int64_t i = 0; i < num_shares_; ++i) shares.push_back(Share(i, num_sequences));

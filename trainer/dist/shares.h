@@ -31,10 +31,10 @@ class Shares {
   // can have the same number of shares, a power of two.
   static absl::StatusOr<Shares> Make(int64_t num_shares, int64_t rank, int64_t world_size);
 
-  // Returns this rank's shares of a mini-batch of `num_sequences`. Some are empty if there are more
-  // shares than sequences.
-  std::vector<SequenceRange> OwnShares(int64_t num_sequences) const;
-  // Returns the shares of all ranks.
+  // Returns the number of shares of each rank.
+  int64_t num_per_rank() const { return count_; }
+  // Returns the shares of all ranks of a mini-batch of `num_sequences`. Some are empty if there are
+  // more shares than sequences.
   std::vector<SequenceRange> All(int64_t num_sequences) const;
   // Returns the rank of share `index` of All().
   int64_t RankOf(int64_t index) const { return index / count_; }
@@ -46,7 +46,7 @@ class Shares {
 
   int64_t num_shares_ = 1;
   int64_t first_ = 0;  // first share of this rank
-  int64_t count_ = 1;  // number of shares of this rank
+  int64_t count_ = 1;  // number of shares of each rank
 };
 
 }  // namespace taopd

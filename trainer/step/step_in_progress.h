@@ -88,9 +88,8 @@ class StepInProgress {
   const int64_t number_;
   const std::unique_ptr<ProcessGroup> single_rank_group_;
   ProcessGroup* const group_;
-  const int64_t sequences_per_mini_;               // on all ranks
-  const SequenceRange own_sequences_;              // of a mini-batch's
-  const std::vector<SequenceRange> share_ranges_;  // relative to own_sequences_
+  const int64_t sequences_per_mini_;   // on all ranks
+  const SequenceRange own_sequences_;  // this rank's part of a mini-batch
   ShardedOptimizer optimizer_;
   const absl::Time start_;
   PhaseTimes times_;

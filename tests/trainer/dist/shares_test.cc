@@ -12,7 +12,7 @@ TEST(SharesTest, EverySequenceHasOneRank) {
       for (int64_t rank = 0; rank < world; ++rank) {
         ASSERT_OK_AND_ASSIGN(const Shares shares, Shares::Make(0, rank, world));
         EXPECT_EQ(shares.OwnRange(size).begin, next);
-        EXPECT_EQ(shares.OwnShares(size).size(), 1U);
+        EXPECT_EQ(shares.num_per_rank(), 1);
         next = shares.OwnRange(size).end;
         // The ranks' numbers of sequences differ by at most one.
         EXPECT_LE(shares.OwnRange(size).size(), (size + world - 1) / world);
@@ -24,15 +24,18 @@ TEST(SharesTest, EverySequenceHasOneRank) {
 
 TEST(SharesTest, FixedSharesDoNotDependOnTheRanks) {
   ASSERT_OK_AND_ASSIGN(const Shares alone, Shares::Make(4, 0, 1));
-  const std::vector<SequenceRange> expected = alone.OwnShares(9);
+  const std::vector<SequenceRange> expected = alone.All(9);
   ASSERT_EQ(expected.size(), 4U);
-  for (const int64_t world : {2, 4}) {
-    std::vector<SequenceRange> all;
+  for (const int64_t world : {1, 2, 4}) {
     for (int64_t rank = 0; rank < world; ++rank) {
       ASSERT_OK_AND_ASSIGN(const Shares shares, Shares::Make(4, rank, world));
-      for (const SequenceRange& share : shares.OwnShares(9)) all.push_back(share);
+      EXPECT_EQ(shares.All(9), expected) << world;
+      const int64_t num = shares.num_per_rank(), first = rank * num;
+      EXPECT_EQ(num, 4 / world);
+      EXPECT_EQ(shares.OwnRange(9),
+                (SequenceRange{expected[first].begin, expected[first + num - 1].end}));
+      for (int64_t i = first; i < first + num; ++i) EXPECT_EQ(shares.RankOf(i), rank);
     }
-    EXPECT_EQ(all, expected) << world;
   }
 }
 
