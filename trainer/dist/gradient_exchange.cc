@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/dist/process_group.h"
 #include "common/dist/tree_sum.h"
 
 namespace taopd {

@@ -5,7 +5,7 @@
 //   backward pass, which calls OnLayerBackward (ForwardOptions::on_layer_backward)
 //   Finish()
 // A bucket is sent as soon as the pass has reported its layer. The ranks' parts of this rank's
-// slice are added by SumTree (common/dist/tree_sum.h), so the sums do not depend on the order of
+// slice are added by SumTree (tree_sum.h), so the sums do not depend on the order of
 // arrival. With whole gradients (flat_gradients.h) the slice becomes the sum, and the rest of the
 // buffer is undefined afterwards. With sharded gradients the sum is added to the slice. Sections
 // are opened before the pass reaches them and closed when their buckets have been sent, so besides
@@ -13,7 +13,7 @@
 // without a pass must call Start and Finish as well.
 //
 // At most kMaxInFlight buckets are in flight; the pass waits before it sends more. This bounds the
-// memory. It costs no time: if the pass has to wait, the network is the bottleneck anyway.
+// memory. A pass that waits would otherwise wait at its end.
 //
 // All ranks must run the same number of exchanges; they send the same buckets in the same order.
 // OnLayerBackward runs on the thread of the backward pass, while the caller of the other functions

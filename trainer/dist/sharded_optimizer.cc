@@ -50,9 +50,10 @@ std::function<void(int64_t)> ShardedOptimizer::BeginPass(bool is_last) {
 }
 
 absl::Status ShardedOptimizer::EndPass() {
-  if (!is_exchanging_) return absl::OkStatus();
-  is_exchanging_ = every_pass_sends() ? false : is_exchanging_;
-  return every_pass_sends() ? exchange_.Finish() : absl::OkStatus();
+  // With whole gradients, the exchange of the last pass ends in ReduceGradients.
+  if (!every_pass_sends()) return absl::OkStatus();
+  is_exchanging_ = false;
+  return exchange_.Finish();
 }
 
 void ShardedOptimizer::AddShare() {

@@ -17,9 +17,9 @@
 // gradients every pass sends, so all ranks need the same number of passes: a rank with fewer
 // micro-batches calls BeginPass and EndPass without a pass in between.
 //
-// With whole gradients, the sums over shares and ranks form a fixed tree (common/dist/tree_sum.h),
-// and the norm is summed over blocks of the parameters in their order. So for a given number of
-// shares, the weights are the same bit for bit whatever the number of ranks.
+// With whole gradients, the sums over shares and ranks form a fixed tree (SumTree), and the norm is
+// summed over blocks of the parameters in their order. So for a given number of shares, the weights
+// are the same bit for bit whatever the number of ranks.
 //
 // Owns only copies of gradients. Not thread-safe. All ranks must call the same functions in the
 // same order.
@@ -78,7 +78,7 @@ class ShardedOptimizer {
   GradientExchange exchange_;
   bool is_exchanging_ = false;
   int64_t num_added_ = 0;
-  // Sums over neighbouring shares with the numbers of shares, which are descending powers of two.
+  // Sums over neighboring shares with the numbers of shares, which are descending powers of two.
   std::vector<std::pair<int64_t, at::Tensor>> sums_;
 };
 
