@@ -10,7 +10,6 @@
 
 #include "common/io/file.h"
 #include "common/io/sha256.h"
-#include "common/io/sha256_all.h"
 #include "common/model/weights/model_snapshot.h"
 #include "kernels/torch/head/head_gemm.h"
 
@@ -43,7 +42,7 @@ std::string VersionOf(int64_t step, const std::vector<TensorSum>& sums) {
 }
 
 void RemoveAll(const std::string& directory) {
-  std::error_code error;  // what cannot be removed is removed at the next start
+  std::error_code error;  // the next start removes what cannot be removed now
   std::filesystem::remove_all(directory, error);
 }
 
@@ -54,7 +53,7 @@ WeightProbe MakeWeightProbe(Decoder* student) {
   const int64_t vocab_size = student->config().vocab_size;
   WeightProbe probe;
   const int64_t num_tokens = std::min(kProbeTokens, student->config().max_position_embeddings);
-  // All parts of the vocabulary, in no order.
+  // The ids come from all parts of the vocabulary.
   for (int64_t i = 0; i < num_tokens; ++i)
     probe.token_ids.push_back(static_cast<int32_t>((i * 7919 + 13) % vocab_size));
   const PackedBatch batch = PackedBatch::FromSequences({probe.token_ids}, student->device());
@@ -99,7 +98,9 @@ absl::StatusOr<std::shared_ptr<const PolicyWeights>> PublishedWeights::Publish(i
   weights->step = step;
   weights->sums = SumsOf(snapshot);
   weights->version = VersionOf(step, weights->sums);
-  weights->directory = directory_ + "/" + weights->version;
+  // After a roll-back a slow worker may still hold this version under its first directory, which is
+  // removed when that worker lets go. The number keeps the two apart.
+  weights->directory = Concat(directory_, "/", weights->version, "-", ++num_published_);
   TAOPD_RETURN_IF_ERROR(
       Annotate(SaveSnapshot(snapshot, weights->directory), "rollout.weights_dir"));
   if (engine_->needs_probe()) weights->probe = MakeWeightProbe(student_);

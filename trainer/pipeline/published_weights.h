@@ -3,7 +3,8 @@
 // student's own log-probs of a short probe.
 //
 // A version's directory is removed when no worker needs it any more; at the end nothing is left. A
-// directory that a killed run has left is removed at the next start.
+// version that is published again gets another directory. A directory that a killed run has left is
+// removed at the next start.
 #pragma once
 
 #include <atomic>
@@ -19,7 +20,7 @@ namespace taopd {
 class PublishedWeights final : public RolloutWeights {
  public:
   // `directory` belongs to the object, which removes what is in it. `student` and `engine` must
-  // outlive it. Makes nothing yet.
+  // outlive it. Writes nothing yet.
   PublishedWeights(Decoder* student, RemoteRolloutEngine* engine, std::string directory);
   ~PublishedWeights() override;
 
@@ -35,6 +36,7 @@ class PublishedWeights final : public RolloutWeights {
   const std::string directory_;
   const bool had_parent_;  // whether the directory above was there
   std::atomic<int64_t> version_{-1};
+  int64_t num_published_ = 0;
 };
 
 // Returns the student's log-probs of a fixed sequence. REQUIRES: no other thread uses the decoder's

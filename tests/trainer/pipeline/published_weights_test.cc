@@ -73,6 +73,10 @@ TEST(PublishedWeights, AProbeIsComputedOnlyForWorkersThatCompareIt) {
       }
       published.Take(4);
       worker->Wait(2);
+      published.Take(3);  // as after a roll-back
+      const PolicyWeights again = worker->Wait(3);
+      EXPECT_EQ(again.version, first.version);
+      EXPECT_NE(again.directory, first.directory) << "who lets go of one would remove the other";
     }
     EXPECT_FALSE(std::filesystem::exists(dir.File("weights"))) << "something is left";
   }
