@@ -16,7 +16,7 @@ std::vector<std::string> GraderNamesOrNone() {
 }
 
 // PPO's clips are parameters of the objective, and their rows there describe them.
-void VisitClip(const std::string& name, double* value, SettingTable& v) {
+void DeclareClip(const std::string& name, double* value, SettingTable& v) {
   for (const ObjectiveParameter& parameter : kObjectiveParameters) {
     if (parameter.name != name) continue;
     v.Setting(name, value, std::string(parameter.summary),
@@ -60,8 +60,8 @@ void RewardConfig::Declare(SettingTable& v) {
   v.Setting("scale", &scale,
             "What the difference is divided by: nothing (none), or the standard deviation over the "
             "responses to the prompt (std, as in GRPO), which needs the baseline group.");
-  VisitClip("clip_low", &clip_low, v);
-  VisitClip("clip_high", &clip_high, v);
+  DeclareClip("clip_low", &clip_low, v);
+  DeclareClip("clip_high", &clip_high, v);
   v.Setting(
        "timeout_s", &timeout_s,
        "Time limit in seconds for one attempt to get the rewards of the responses to one prompt.",

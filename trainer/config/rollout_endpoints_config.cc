@@ -5,7 +5,7 @@
 
 namespace taopd {
 
-void RolloutEndpointsConfig::VisitEndpoints(SettingTable& v) {
+void RolloutEndpointsConfig::Declare(SettingTable& v) {
   v.Setting("endpoints", &endpoints,
             "Servers that generate the rollouts instead of the trainer, with weights that the "
             "trainer gives them: grpc://host:port (taopd-teacher --trainable; grpcs with TLS) or "
@@ -48,7 +48,7 @@ void RolloutEndpointsConfig::VisitEndpoints(SettingTable& v) {
             "Time limit in seconds for the wait for the servers of rollouts at the start.",
             MoreThan(0.0))
       .MayChange();
-  VisitAccess(v);
+  DeclareAccess(v);
 }
 
 absl::Status CheckRolloutEndpoints(const RolloutEndpointsConfig& config) {

@@ -44,7 +44,7 @@ struct RolloutEndpointsConfig : ServerAccess {
 
   // Whether other processes generate.
   bool IsElsewhere() const { return !endpoints.empty(); }
-  void VisitEndpoints(SettingTable& v);
+  void Declare(SettingTable& v);
 };
 
 // Returns INVALID_ARGUMENT for settings that do not fit each other.

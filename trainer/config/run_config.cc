@@ -29,7 +29,7 @@ void RunConfig::Declare(SettingTable& v) {
             AtLeast<int64_t>(0));
 }
 
-void ProcessConfig::VisitProcess(SettingTable& v) {
+void ProcessConfig::DeclareProcess(SettingTable& v) {
   v.Setting("head_workspace_mb", &head_workspace_mb,
             "Maximum memory for the logits of one chunk of rows, in MiB. On a GPU, the student's "
             "loss takes at least what 512 rows need.",
@@ -74,7 +74,7 @@ void ProcessConfig::VisitProcess(SettingTable& v) {
       .MayChange();
 }
 
-void PromptConfig::VisitPrompts(SettingTable& v) {
+void PromptConfig::DeclarePrompts(SettingTable& v) {
   v.Setting("chat_template_kwargs", &chat_template_kwargs,
             "Variables for the chat template as a JSON object in quotes, such as "
             "'{\"enable_thinking\": false}'.");
@@ -117,7 +117,7 @@ void OptimizerConfig::Declare(SettingTable& v) {
       .MayChange();
 }
 
-void ServerAccess::VisitAccess(SettingTable& v) {
+void ServerAccess::DeclareAccess(SettingTable& v) {
   v.Setting(
        "api_key_env", &api_key_env,
        "Environment variable that holds the servers' API key. The key is sent as a bearer token.")

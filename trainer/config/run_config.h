@@ -43,7 +43,7 @@ struct ProcessConfig : ControlConfig {
   std::string device = "auto";
   std::string kernels = kKernelsAuto;
   int64_t num_threads = 0;
-  void VisitProcess(SettingTable& v);
+  void DeclareProcess(SettingTable& v);
 };
 
 // Settings of prompts that both commands have.
@@ -51,7 +51,7 @@ struct PromptConfig {
   std::string chat_template_kwargs;
   bool add_special_tokens = true;
   bool shuffle = true;
-  void VisitPrompts(SettingTable& v);
+  void DeclarePrompts(SettingTable& v);
 };
 
 // Accepts numbers above 0 up to 1.
@@ -102,7 +102,7 @@ struct ServerAccess {
   std::string tls_ca_file;
   std::string tls_cert_file;
   std::string tls_key_file;
-  void VisitAccess(SettingTable& v);
+  void DeclareAccess(SettingTable& v);
   // Returns INVALID_ARGUMENT, naming the settings of `section`, if of a pair of settings one is
   // missing or both are given.
   absl::Status CheckAccess(const char* section) const;

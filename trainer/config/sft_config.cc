@@ -40,7 +40,7 @@ void SftDataConfig::Declare(SettingTable& v) {
             AtLeast<int64_t>(2));
   v.Setting("append_eos", &append_eos,
             "End each response with the model's end-of-sequence token if it lacks one.");
-  VisitPrompts(v);
+  DeclarePrompts(v);
 }
 
 void SftTrainerConfig::Declare(SettingTable& v) {
@@ -58,7 +58,7 @@ void SftTrainerConfig::Declare(SettingTable& v) {
             "Number of steps between checkpoints. The last step is always saved.",
             AtLeast<int64_t>(0))
       .MayChange();
-  VisitProcess(v);
+  DeclareProcess(v);
 }
 
 void SftConfig::Declare(SettingTable& v) {

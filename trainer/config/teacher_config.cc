@@ -179,7 +179,7 @@ void TeacherConfig::Declare(SettingTable& v) {
   v.Setting("max_in_flight", &max_in_flight, "Maximum number of requests in flight per server.",
             AtLeast<int64_t>(1))
       .MayChange();
-  VisitAccess(v);
+  DeclareAccess(v);
   v.Setting("cache_dir", &cache_dir,
             "Directory of a score cache, which several processes may share. If it is empty, scores "
             "are not cached.")

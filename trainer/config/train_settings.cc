@@ -26,7 +26,7 @@ absl::Status CheckEvalGrader(const std::string& grader) {
 }
 
 // Settings of prompts that only the teacher sees.
-void VisitTeacherPrompt(DataConfig& c, SettingTable& v) {
+void DeclareTeacherPrompt(DataConfig& c, SettingTable& v) {
   v.Setting(
       "teacher_prompt_key", &c.teacher_prompt_key,
       "Key of a prompt for the teacher, which is read like the student's. The teacher scores the "
@@ -49,7 +49,7 @@ void VisitTeacherPrompt(DataConfig& c, SettingTable& v) {
 }
 
 // Settings of given responses.
-void VisitOffPolicy(DataConfig& c, SettingTable& v) {
+void DeclareOffPolicy(DataConfig& c, SettingTable& v) {
   v.Setting(
       "response_key", &c.response_key,
       "Key of a row's own response, which offpolicy_fraction uses. The response is text, or token "
@@ -62,7 +62,7 @@ void VisitOffPolicy(DataConfig& c, SettingTable& v) {
 }
 
 // Settings of when checkpoints are written and which are kept.
-void VisitSaving(TrainerConfig& c, SettingTable& v) {
+void DeclareSaving(TrainerConfig& c, SettingTable& v) {
   v.Setting("save_every", &c.save_every,
             "Number of steps between checkpoints. The last step is always saved. 0 means only the "
             "last step.",
@@ -99,7 +99,7 @@ void VisitSaving(TrainerConfig& c, SettingTable& v) {
 }
 
 // Settings of memory, and files for inspection.
-void VisitInspection(TrainerConfig& c, SettingTable& v) {
+void DeclareInspection(TrainerConfig& c, SettingTable& v) {
   v.Setting("memory_plan", &c.memory_plan,
             "What to do if the memory plan exceeds the device's memory: refuse the run, warn, or "
             "do nothing (off).")
@@ -192,9 +192,9 @@ void DataConfig::Declare(SettingTable& v) {
       "truncation", &truncation,
       "What to do with prompts that are too long and not dropped. With error, the run ends. With "
       "left, right or middle, this end or the middle is cut off, and the prompts are counted.");
-  VisitPrompts(v);
-  VisitTeacherPrompt(*this, v);
-  VisitOffPolicy(*this, v);
+  DeclarePrompts(v);
+  DeclareTeacherPrompt(*this, v);
+  DeclareOffPolicy(*this, v);
 }
 
 void RolloutConfig::Declare(SettingTable& v) {
@@ -223,7 +223,7 @@ void RolloutConfig::Declare(SettingTable& v) {
             "Capture decode steps as CUDA graphs and replay them. They are captured again for each "
             "step's rollouts. This has never run on a GPU. Refused if the device is a CPU.")
       .MayChange();
-  VisitEndpoints(v);
+  RolloutEndpointsConfig::Declare(v);
 }
 
 void ObjectiveTermConfig::Declare(SettingTable& v) {
@@ -304,7 +304,7 @@ void TrainerConfig::Declare(SettingTable& v) {
             "the last step.",
             AtLeast<int64_t>(0))
       .MayChange();
-  VisitSaving(*this, v);
+  DeclareSaving(*this, v);
   v.Setting("best_metric", &best_metric,
             "Metric of the evaluations, such as eval/kl_to_teacher, that selects the best "
             "checkpoint. This checkpoint is kept, and best.json names it. If the setting is empty, "
@@ -333,8 +333,8 @@ void TrainerConfig::Declare(SettingTable& v) {
             "Maximum number of skipped mini-batches that are written to RUN_DIR/bad_batches.",
             AtLeast<int64_t>(0))
       .MayChange();
-  VisitInspection(*this, v);
-  VisitProcess(v);
+  DeclareInspection(*this, v);
+  DeclareProcess(v);
 }
 
 void EvalConfig::Declare(SettingTable& v) {
