@@ -5,23 +5,27 @@
 #include "taopd/objective/check_objective.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
-absl::Status Check(const std::string& objective, TrainConfig* config) {
-  config->student.model = "m";
-  TAOPD_RETURN_IF_ERROR(
-      ReadYamlSettings("objective: " + objective, "c.yaml", DescribeSettings(*config)));
-  return CheckTrainConfig(*config);
+absl::StatusOr<TrainConfig> Read(const std::string& yaml) {
+  TrainConfig config;
+  config.student.model = "m";
+  TAOPD_RETURN_IF_ERROR(ReadYamlSettings(yaml, "c.yaml", DescribeSettings(config)));
+  TAOPD_RETURN_IF_ERROR(CheckTrainConfig(config));
+  return config;
+}
+
+void ExpectRefused(const std::string& yaml, const std::string& says) {
+  EXPECT_ERROR(Read(yaml), kInvalidArgument, says);
 }
 
 TEST(TrainConfig, ObjectiveIsANameOrTerms) {
-  TrainConfig config;
-  ASSERT_OK(Check("{}", &config));
+  ASSERT_OK_AND_ASSIGN(const TrainConfig config, Read("{}"));
   EXPECT_EQ(config.objective.name, "ta_opd");
-  TrainConfig terms;
-  ASSERT_OK(Check(
-      "{terms: [{name: jsd, weight: 2}, {name: sampled_token}], beta: 0.25, max_rho: 3}", &terms));
+  ASSERT_OK_AND_ASSIGN(TrainConfig terms,
+                       Read("objective: {terms: [{name: jsd, weight: 2}, {name: sampled_token}], "
+                            "beta: 0.25, max_rho: 3}"));
   EXPECT_EQ(terms.objective.name, "");
   const ObjectiveTerms combination = terms.objective.Terms();
   ASSERT_EQ(combination.num_terms, 2);
@@ -39,8 +43,7 @@ TEST(TrainConfig, ObjectiveIsANameOrTerms) {
 
 TEST(TrainConfig, ImpossibleObjectivesAreRefused) {
   const auto refused = [](const std::string& objective, const std::string& says) {
-    TrainConfig config;
-    EXPECT_ERROR(Check(objective, &config), absl::StatusCode::kInvalidArgument, says);
+    ExpectRefused("objective: " + objective, says);
   };
   refused("{name: ta_op}", "did you mean \"ta_opd\"?");
   refused("{name: full, terms: [{name: ta_opd}]}", "are both given");
@@ -57,42 +60,40 @@ TEST(TrainConfig, ImpossibleObjectivesAreRefused) {
   refused("{support: both}", "must be one of teacher, student, union");
   refused("{student_top_k: -1}", "objective.student_top_k = -1");
   refused("{full_kl_rows: -1}", "objective.full_kl_rows = -1");
-  TrainConfig config;
-  EXPECT_OK(Check("{terms: [{name: full}, {name: sampled_token, weight: 0.1}]}", &config));
+  EXPECT_OK(Read("objective: {terms: [{name: full}, {name: sampled_token, weight: 0.1}]}"));
 }
 
 TEST(TrainConfig, ARewardAddsATerm) {
-  TrainConfig config;
-  ASSERT_OK(Check(
-      "{name: ta_opd, max_rho: 3}\nreward: {grader: math, weight: 0.5, clip_high: 0.28}", &config));
+  ASSERT_OK_AND_ASSIGN(const TrainConfig config,
+                       Read("objective: {name: ta_opd, max_rho: 3}\n"
+                            "reward: {grader: math, weight: 0.5, clip_high: 0.28}"));
   const ObjectiveTerms both = config.LossTerms();
   ASSERT_EQ(both.num_terms, 2);
   EXPECT_EQ(NameOf(both), "ta_opd + 0.5 policy_gradient");
   EXPECT_EQ(both.term[1].objective.max_rho, 3);
   EXPECT_EQ(both.term[1].objective.clip_high, 0.28);
-  TrainConfig alone;
-  ASSERT_OK(Check(
-      "{name: policy_gradient}\nreward: {grader: math, weight: 2}\nteacher: {kind: none}", &alone));
+  ASSERT_OK_AND_ASSIGN(const TrainConfig alone,
+                       Read("objective: {name: policy_gradient}\n"
+                            "reward: {grader: math, weight: 2}\nteacher: {kind: none}"));
   EXPECT_EQ(NameOf(alone.LossTerms()), "2 policy_gradient");
 }
 
 TEST(TrainConfig, ImpossibleRewardsAreRefused) {
-  const auto refused = [](const std::string& text, const std::string& says) {
-    TrainConfig config;
-    EXPECT_ERROR(Check(text, &config), absl::StatusCode::kInvalidArgument, says);
-  };
-  refused("{name: policy_gradient}", "needs a reward; set reward.grader or reward.url");
-  refused("{terms: [{name: ta_opd}, {name: policy_gradient}]}\nreward: {grader: math}",
-          "the section reward adds it");
-  refused(
-      "{terms: [{name: ta_opd}, {name: jsd}, {name: mopd}, {name: vopd}]}\n"
+  ExpectRefused("objective: {name: policy_gradient}",
+                "needs a reward; set reward.grader or reward.url");
+  ExpectRefused(
+      "objective: {terms: [{name: ta_opd}, {name: policy_gradient}]}\nreward: {grader: math}",
+      "the section reward adds it");
+  ExpectRefused(
+      "objective: {terms: [{name: ta_opd}, {name: jsd}, {name: mopd}, {name: vopd}]}\n"
       "reward: {grader: math}",
       "the reward adds one");
-  refused("{}\nteacher: {kind: none}", "teacher.kind = none: the objective needs a teacher");
-  refused("{}\nteachers: [{name: a, kind: none}]", "kind none teaches nothing");
-  const auto reward = [&](const std::string& section, const std::string& says,
-                          const std::string& more = "") {
-    refused(Concat("{}\nreward: {", section, "}\n", more), says);
+  ExpectRefused("teacher: {kind: none}", "teacher.kind = none: the objective needs a teacher");
+  ExpectRefused("teachers: [{name: a, kind: none}]", "kind none teaches nothing");
+  ExpectRefused("objective: {clip_low: 0.2}", "clip_low");
+  const auto reward = [](const std::string& section, const std::string& says,
+                         const std::string& more = "") {
+    ExpectRefused(Concat("reward: {", section, "}\n", more), says);
   };
   reward("url: 'http://a:0'", "has no port in [1, 65535]");
   reward("grader: math, url: 'http://a'", "give one of them");
@@ -108,55 +109,45 @@ TEST(TrainConfig, ImpossibleRewardsAreRefused) {
   }
   reward("url: 'http://a', answer_pattern: x", "reward.answer_pattern is for reward.grader");
   reward("grader: math", "truncated, and policy_gradient", "rollout: {top_p: 0.9}");
-  refused("{clip_low: 0.2}", "clip_low");
 }
 
 TEST(TrainConfig, GivenResponsesAreRefusedWhereTheSampledTokenIsAnEstimate) {
-  const auto check = [](const std::string& objective, const std::string& data) {
-    TrainConfig config;
-    return Check(Concat(objective, "\ndata: {", data, "}"), &config);
+  const auto with = [](const std::string& objective, const std::string& data) {
+    return Concat("objective: ", objective, "\ndata: {", data, "}");
   };
   const std::string given = "response_key: r, offpolicy_fraction: 0.25";
   int num_refused = 0;
-  for (const ObjectiveInfo& info : AllObjectives()) {
+  for (const ObjectiveInfo& info : kObjectives) {
     if (info.needs & kNeedsAdvantage) continue;
     SCOPED_TRACE(std::string(info.name));
-    const absl::Status checked = check(Concat("{name: ", info.name, "}"), given);
+    const std::string yaml = with(Concat("{name: ", info.name, "}"), given);
     if ((info.needs & kReadsBehavior) == 0 || info.name == "sc_ta_opd") {
-      EXPECT_OK(checked);
+      EXPECT_OK(Read(yaml));
       continue;
     }
     ++num_refused;
-    EXPECT_ERROR(checked, absl::StatusCode::kInvalidArgument,
-                 Concat("data.offpolicy_fraction = 0.25: ", info.name, " estimates"));
+    ExpectRefused(yaml, Concat("data.offpolicy_fraction = 0.25: ", info.name, " estimates"));
   }
   EXPECT_EQ(num_refused, 6);
-  const auto refused = [&](const std::string& objective, const std::string& data,
-                           const std::string& says) {
-    EXPECT_ERROR(check(objective, data), absl::StatusCode::kInvalidArgument, says);
-  };
-  refused("{}", "response_key: r", "one needs the other");
-  refused("{}", "offpolicy_fraction: 0.5", "one needs the other");
-  refused("{}", "response_key: r, offpolicy_fraction: 0.001", "none of the data.train_batch_size");
-  refused("{support: union}", given, "objective.support = union");
-  refused("{}",
-          given +
-              ", teacher_prompt_template: '{prompt} {sibling}', "
-              "teacher_prompt_missing: plain, max_response_length: 100",
-          "{sibling}");
+  ExpectRefused("data: {response_key: r}", "one needs the other");
+  ExpectRefused("data: {offpolicy_fraction: 0.5}", "one needs the other");
+  ExpectRefused("data: {response_key: r, offpolicy_fraction: 0.001}",
+                "none of the data.train_batch_size");
+  ExpectRefused(with("{support: union}", given), "objective.support = union");
+  ExpectRefused(with("{}", given + ", teacher_prompt_template: '{prompt} {sibling}', "
+                                   "teacher_prompt_missing: plain, max_response_length: 100"),
+                "{sibling}");
 }
 
 TEST(TrainConfig, TheTeachersPromptIsAKeyOrATemplate) {
-  const auto check = [](const std::string& data, const std::string& more = "") {
-    TrainConfig config;
-    return Check(Concat("{}\ndata: {max_response_length: 100, ", data, "}\n", more), &config);
+  const auto with = [](const std::string& data, const std::string& more = "") {
+    return Concat("data: {max_response_length: 100, ", data, "}\n", more);
   };
   const auto refused = [&](const std::string& data, const std::string& says,
-                           const std::string& more = "") {
-    EXPECT_ERROR(check(data, more), absl::StatusCode::kInvalidArgument, says);
-  };
-  EXPECT_OK(check("teacher_prompt_key: hint"));
-  EXPECT_OK(check("teacher_prompt_template: '{prompt} {sibling}', teacher_prompt_missing: skip"));
+                           const std::string& more = "") { ExpectRefused(with(data, more), says); };
+  EXPECT_OK(Read(with("teacher_prompt_key: hint")));
+  EXPECT_OK(
+      Read(with("teacher_prompt_template: '{prompt} {sibling}', teacher_prompt_missing: skip")));
   refused("teacher_prompt_key: hint, teacher_prompt_template: '{prompt}'", "give one of them");
   refused("teacher_prompt_template: 'Solution: {solution}'", "must contain {prompt}");
   refused("teacher_prompt_missing: plain", "need data.teacher_prompt_key or");
@@ -187,7 +178,7 @@ TEST(TrainConfig, TheLongestSentPromptDependsOnTheTeachersPrompt) {
 // Every objective that reads the behavior policy is refused, alone and as a term; the others stay
 // allowed.
 TEST(TrainConfig, TruncatedSamplingIsRefusedWhereTheSampledTokenIsAnEstimate) {
-  for (const ObjectiveInfo& info : AllObjectives()) {
+  for (const ObjectiveInfo& info : kObjectives) {
     if (info.needs & kNeedsAdvantage) continue;  // the section reward adds it
     for (const bool as_term : {false, true}) {
       const bool whole = (info.needs & kNeedsFullVocabulary) != 0;
@@ -195,19 +186,17 @@ TEST(TrainConfig, TruncatedSamplingIsRefusedWhereTheSampledTokenIsAnEstimate) {
       const std::string name(info.name);
       SCOPED_TRACE(name);
       const std::string objective =
-          as_term ? "{terms: [{name: ta_opd}, {name: " + name + "}]}" : "{name: " + name + "}";
+          Concat("objective: {",
+                 as_term ? "terms: [{name: ta_opd}, {name: " + name + "}]" : "name: " + name,
+                 "}\nrollout: ");
       for (const char* sampling : {"{top_p: 0.9}", "{top_k: 20}"}) {
-        TrainConfig config;
-        const absl::Status checked = Check(Concat(objective, "\nrollout: ", sampling), &config);
         if ((info.needs & kReadsBehavior) == 0) {
-          EXPECT_OK(checked);
+          EXPECT_OK(Read(objective + sampling));
           continue;
         }
-        EXPECT_ERROR(checked, absl::StatusCode::kInvalidArgument,
-                     "the sampled distribution is truncated, and " + name);
+        ExpectRefused(objective + sampling, "the sampled distribution is truncated, and " + name);
       }
-      TrainConfig config;
-      EXPECT_OK(Check(objective + "\nrollout: {top_p: 1, top_k: 0}", &config));
+      EXPECT_OK(Read(objective + "{top_p: 1, top_k: 0}"));
     }
   }
 }
@@ -223,11 +212,77 @@ TEST(TrainConfig, OverlongPromptsAreDroppedOrCut) {
     config.data.filter_overlong_prompts = true;
     EXPECT_EQ(CheckTrainConfig(config).ok(), config.data.truncation == Truncation::kError);
   }
-  EXPECT_ERROR(ApplyOverride("data.truncation=lef", DescribeSettings(config)),
-               absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(ApplyOverride("data.truncation=lef", DescribeSettings(config)), kInvalidArgument,
                "data.truncation = \"lef\": must be one of error, left, right, middle (did you mean "
                "\"left\"?)");
 }
 
+TEST(TrainConfig, SeveralTeachers) {
+  ASSERT_OK_AND_ASSIGN(const TrainConfig config, Read(R"(
+teacher: {top_k: 8}
+teachers:
+- {name: math, endpoints: ["grpc://a:1", "grpc://b:1"], sources: [gsm8k, math], weight: 2}
+- {name: rest, endpoints: ["vllm+http://c:1"], model: m, revision: r})"));
+  ASSERT_EQ(config.teachers.size(), 2u);
+  EXPECT_EQ(config.teachers[0].endpoints.size(), 2u);
+  EXPECT_EQ(config.teachers[0].sources, (std::vector<std::string>{"gsm8k", "math"}));
+  EXPECT_EQ(config.teachers[0].weight, 2);
+  EXPECT_EQ(config.teachers[1].weight, 1);
+  EXPECT_EQ(config.teachers[1].model, "m");
+  EXPECT_EQ(config.teachers[0].revision, "");
+  EXPECT_EQ(config.teachers[1].revision, "r");
+}
+
+TEST(TrainConfig, TeachersThatContradictEachOtherAreNamed) {
+  ExpectRefused(
+      "teachers: [{name: a, endpoints: [x], sources: [s]}, {name: b, endpoints: [x], "
+      "sources: [t, s]}]",
+      "the source \"s\" is taught by a and b");
+  ExpectRefused("teachers: [{name: a, endpoints: [x]}, {name: b, endpoints: [x]}]",
+                "both lack sources");
+  ExpectRefused("teachers: [{name: a, endpoints: [x]}, {name: a, endpoints: [x], sources: [s]}]",
+                "two entries of the name a");
+  ExpectRefused("teachers: [{name: \"a b\", endpoints: [x]}]", "teachers[0].name = \"a b\"");
+  ExpectRefused("teachers: [{name: a}]", "teachers[0].endpoints of a");
+  ExpectRefused("teachers: [{name: a, endpoints: [x], weight: -1}]", "weight");
+  ExpectRefused("{teacher: {endpoints: [\"grpc://a:1\"]}, teachers: [{name: a, endpoints: [x]}]}",
+                "teacher.endpoints");
+  ExpectRefused("{teacher: {revision: r}, teachers: [{name: a, endpoints: [x]}]}",
+                "teacher.revision");
+  ExpectRefused("teacher: {cache_only: true}", "needs teacher.cache_dir");
+  ExpectRefused("teacher: {tls_cert_file: x}", "teacher.tls_key_file");
+  ExpectRefused("teacher: {api_key_env: x, api_key_file: y}", "give one of them");
+  ExpectRefused("teacher: {hedge_after_s: -1}", "teacher.hedge_after_s = -1");
+  ExpectRefused("teacher: {endpoints: []}", "at least one server");
+}
+
+TEST(TrainConfig, TheStudentMayBeATeacher) {
+  EXPECT_OK(Read("teacher: {kind: self}"));
+  EXPECT_OK(Read("teacher: {kind: self, weights: ema, ema: 0.5}"));
+  EXPECT_OK(Read("teacher: {kind: self, refresh_every: 5}"));
+  EXPECT_OK(Read("teacher: {kind: self, connect_timeout_s: 1800}"));
+  EXPECT_OK(
+      Read("{teacher: {weights: live}, teachers: [{name: a, kind: self, sources: [s]}, "
+           "{name: b, endpoints: [x]}]}"));
+  ExpectRefused("teacher: {weights: live}", "are for a teacher of kind self");
+  ExpectRefused("teacher: {ema: 0.5}", "are for a teacher of kind self");
+  ExpectRefused("teacher: {refresh_every: 1}", "are for a teacher of kind self");
+  ExpectRefused("teacher: {kind: self, ema: 0.5}", "teacher.ema = 0.5: is for teacher.weights ema");
+  ExpectRefused("teacher: {kind: self, weights: live, refresh_every: 3}",
+                "teacher.refresh_every = 3: is for teacher.weights start, not live");
+  for (const char* of_servers :
+       {"endpoints: [x]", "model: m", "revision: r", "timeout_s: 5", "outage_budget_s: 5",
+        "hedge_after_s: 1", "max_in_flight: 5", "tls_ca_file: f", "api_key_env: K",
+        "api_key_file: f", "cache_dir: d", "cache_gb: 1"}) {
+    ExpectRefused(Concat("teacher: {kind: self, ", of_servers, "}"),
+                  "is for servers, and teacher.kind is self");
+  }
+  ExpectRefused("{teacher: {kind: self}, teachers: [{name: a, endpoints: [x]}]}",
+                "give an entry of it the kind");
+  ExpectRefused("teachers: [{name: a, kind: self, endpoints: [x]}]", "kind self has no endpoints");
+  ExpectRefused("teachers: [{name: a, kind: self, sources: [s]}, {name: b, kind: self}]",
+                "are both of kind self");
+}
+
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing
