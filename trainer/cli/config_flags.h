@@ -12,7 +12,7 @@
 #include "trainer/config/train_config.h"
 #include "trainer/control/run_state.h"
 #include "trainer/run/exit_status.h"
-#include "trainer/run/resume_check.h"
+#include "trainer/run/resume/resume_check.h"
 #include "trainer/run/run_directory.h"
 
 namespace CLI {

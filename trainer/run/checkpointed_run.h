@@ -28,7 +28,7 @@
 #include "common/config/yaml.h"
 #include "common/dist/process_group.h"
 #include "trainer/run/exit_status.h"
-#include "trainer/run/resume_check.h"
+#include "trainer/run/resume/resume_check.h"
 #include "trainer/run/run_checkpoints.h"
 #include "trainer/run/run_directory.h"
 #include "trainer/student/student.h"

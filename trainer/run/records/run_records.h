@@ -14,7 +14,7 @@
 #include "common/dist/process_group.h"
 #include "trainer/run/records/recorded_metrics.h"
 #include "trainer/run/records/run_output.h"
-#include "trainer/run/resume_check.h"
+#include "trainer/run/resume/resume_check.h"
 #include "trainer/run/train_state.h"
 
 namespace taopd {

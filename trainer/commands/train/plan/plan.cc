@@ -10,7 +10,7 @@
 #include "trainer/cli/subcommand.h"
 #include "trainer/commands/configured_parts.h"
 #include "trainer/commands/train/plan/memory_plan.h"
-#include "trainer/run/resume_check.h"
+#include "trainer/run/resume/resume_check.h"
 
 namespace taopd {
 namespace {

@@ -8,7 +8,7 @@
 #include "common/base/log.h"
 #include "common/model/decoder.h"
 #include "trainer/dist/shares.h"
-#include "trainer/run/resume_check.h"
+#include "trainer/run/resume/resume_check.h"
 
 namespace taopd {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/run/resume_check.h"
+#include "trainer/run/resume/resume_check.h"
 
 #include <algorithm>
 #include <map>

@@ -1,5 +1,5 @@
 // Tests that a resumed run may change exactly the settings that are declared so.
-#include "trainer/run/resume_check.h"
+#include "trainer/run/resume/resume_check.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,11 +1,11 @@
-#include "trainer/commands/train/setup/run_facts.h"
+#include "trainer/run/resume/run_facts.h"
 
 #include <filesystem>
 
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 std::vector<PromptRecord> Records() {
@@ -18,11 +18,11 @@ std::vector<PromptRecord> Records() {
 }
 
 TEST(DataFingerprint, SourcesCountWhereTheyChooseTeachers) {
-  auto relabelled = Records();
-  relabelled[0].source = "code";
-  EXPECT_EQ(DataFingerprint(Records()), DataFingerprint(relabelled));
+  auto relabeled = Records();
+  relabeled[0].source = "code";
+  EXPECT_EQ(DataFingerprint(Records()), DataFingerprint(relabeled));
   const DataUse routed = {.sources_choose_teachers = true};
-  EXPECT_NE(DataFingerprint(Records(), routed), DataFingerprint(relabelled, routed));
+  EXPECT_NE(DataFingerprint(Records(), routed), DataFingerprint(relabeled, routed));
 }
 
 TEST(DataFingerprint, RowsBelongToTheirFilesWhereFilesAreWeighted) {
@@ -42,8 +42,8 @@ std::string FactOf(const RunFacts& facts, const std::string& name) {
 
 // A resumed run has the tokenizer of its checkpoint, but the tokenizer's origin counts.
 TEST(FactsOfData, TheTokenizerIsThatOfTheStart) {
-  const testing::TempDir dir;
-  const std::string toy = testing::SourcePath("tests/common/text/data/qwen2_toy/tokenizer.json");
+  const TempDir dir;
+  const std::string toy = SourcePath("tests/common/text/data/qwen2_toy/tokenizer.json");
   for (const char* name : {"start", "checkpoint"}) {
     std::filesystem::create_directory(dir.File(name));
     std::filesystem::copy_file(toy, dir.File(name) + "/tokenizer.json");
@@ -59,20 +59,20 @@ TEST(FactsOfData, TheTokenizerIsThatOfTheStart) {
   const std::string own = student.tokenizer->hash();
   EXPECT_EQ(hash(dir.File("start")), own);
   EXPECT_EQ(hash(dir.File("gone")), own) << "it cannot be compared";
-  auto changed = nlohmann::json::parse(testing::ReadFile(toy));
+  auto changed = nlohmann::json::parse(ReadFile(toy));
   auto added = changed.at("added_tokens").back();
   added["content"] = "<|another|>";
   added["id"] = added["id"].get<int>() + 1;
   changed["added_tokens"].push_back(added);
-  testing::WriteFile(dir.File("start/tokenizer.json"), changed.dump());
+  WriteFile(dir.File("start/tokenizer.json"), changed.dump());
   EXPECT_NE(hash(dir.File("start")), own);
 }
 
 TEST(FactsOfData, TheEvaluationsFilesCountByTheirBytes) {
-  const testing::TempDir dir;
-  testing::WriteFile(dir.File("a"), "1\n");
-  testing::WriteFile(dir.File("b"), "1\n");
-  testing::WriteFile(dir.File("c"), "2\n");
+  const TempDir dir;
+  WriteFile(dir.File("a"), "1\n");
+  WriteFile(dir.File("b"), "1\n");
+  WriteFile(dir.File("c"), "2\n");
   const auto of = [&](const std::vector<std::string>& val) {
     const auto facts = FactsOfData(Records(), {}, val, Student(), "");
     EXPECT_OK(facts);
@@ -86,4 +86,4 @@ TEST(FactsOfData, TheEvaluationsFilesCountByTheirBytes) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -1,4 +1,4 @@
-#include "trainer/commands/train/setup/run_facts.h"
+#include "trainer/run/resume/run_facts.h"
 
 #include <span>
 

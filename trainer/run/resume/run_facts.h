@@ -1,12 +1,12 @@
 // Facts of a run besides its settings that a resumed run must have in common with the run that
-// wrote its checkpoint (trainer/run/resume_check.h).
+// wrote its checkpoint (trainer/run/resume/resume_check.h).
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "trainer/data/prompt_dataset.h"
-#include "trainer/run/resume_check.h"
+#include "trainer/run/resume/resume_check.h"
 #include "trainer/student/student.h"
 
 namespace taopd {
