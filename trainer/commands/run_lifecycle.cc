@@ -31,8 +31,11 @@ absl::Status RunLifecycle::Restore(const TrainConfig& config, const Shares& shar
   if (dir.empty()) return absl::OkStatus();
   SetPending(nullptr);
   if (const std::string left = dir + "/" + kPendingDir; FileExists(left)) {
-    TAOPD_ASSIGN_OR_RETURN(PendingStep pending,
-                           BadData(ReadPendingStep(left, config, shares, group_.is_root())));
+    TAOPD_ASSIGN_OR_RETURN(const std::vector<std::string> changed,
+                           BadData(run_.SettingsChangedSinceCheckpoint()));
+    TAOPD_ASSIGN_OR_RETURN(
+        PendingStep pending,
+        BadData(ReadPendingStep(left, config, shares, group_.is_root(), changed)));
     SetPending(std::make_shared<const PendingStep>(std::move(pending)));
   }
   newest_ = run_.state().step;

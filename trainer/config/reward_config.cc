@@ -33,11 +33,14 @@ void RewardConfig::Declare(SettingTable& v) {
   v.Setting("grader", &grader,
             "A grader of `taopd-trainer grade --list`, which rewards a response with 1 if it is "
             "right and 0 otherwise. If it is empty, the reward comes from url, or there is none.",
-            OneOf(GraderNamesOrNone()));
+            OneOf(GraderNamesOrNone()))
+      .DecidesScores();
   v.Setting("answer_pattern", &answer_pattern,
-            "Same as eval.answer_pattern, but for reward.grader.");
+            "Same as eval.answer_pattern, but for reward.grader.")
+      .DecidesScores();
   v.Setting("require_stop", &require_stop,
-            "Whether reward.grader gives 0 to a response that is cut at data.max_response_length.");
+            "Whether reward.grader gives 0 to a response that is cut at data.max_response_length.")
+      .DecidesScores();
   v.Setting(
        "url", &url,
        "Server that rewards the responses, as an alternative to a grader, such as "
@@ -54,12 +57,15 @@ void RewardConfig::Declare(SettingTable& v) {
                          : InvalidArgument("must be finite and not 0");
             }));
   v.Setting(
-      "baseline", &baseline,
-      "What is subtracted from a reward: nothing (none), the mean over the responses to the prompt "
-      "(group, as in GRPO), or the mean over the other responses (leave_one_out, as in RLOO).");
+       "baseline", &baseline,
+       "What is subtracted from a reward: nothing (none), the mean over the responses to the "
+       "prompt (group, as in GRPO), or the mean over the other responses (leave_one_out, as in "
+       "RLOO).")
+      .DecidesScores();
   v.Setting("scale", &scale,
             "What the difference is divided by: nothing (none), or the standard deviation over the "
-            "responses to the prompt (std, as in GRPO), which needs the baseline group.");
+            "responses to the prompt (std, as in GRPO), which needs the baseline group.")
+      .DecidesScores();
   DeclareClip("clip_low", &clip_low, v);
   DeclareClip("clip_high", &clip_high, v);
   v.Setting(

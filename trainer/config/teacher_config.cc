@@ -125,10 +125,12 @@ void TeacherConfig::Declare(SettingTable& v) {
   v.Setting("kind", &kind,
             "Where the scores come from. With server, they come from servers. With self, the "
             "student is its own teacher, with the weights of teacher.weights "
-            "(docs/self-distillation.md). With none, there is no teacher, only a reward.");
+            "(docs/self-distillation.md). With none, there is no teacher, only a reward.")
+      .DecidesScores();
   v.Setting("weights", &weights,
             "Weights of a teacher of kind self: those of student.model (start), an average over "
-            "the steps (ema), or those of the step (live). No gradient flows through the teacher.");
+            "the steps (ema), or those of the step (live). No gradient flows through the teacher.")
+      .DecidesScores();
   v.Setting("ema", &ema,
             "Decay of the average if teacher.weights is ema. After each step, average = ema * "
             "average + (1 - ema) * weights.",
@@ -159,7 +161,8 @@ void TeacherConfig::Declare(SettingTable& v) {
             AtLeast<int64_t>(1));
   v.Setting("temperature", &temperature,
             "Temperature of the teacher's distribution. vLLM and SGLang support 1 only.",
-            MoreThan(0.0));
+            MoreThan(0.0))
+      .DecidesScores();
   v.Setting("timeout_s", &timeout_s, "Time limit in seconds for one attempt to score one sequence.",
             MoreThan(0.0))
       .MayChange();

@@ -28,24 +28,28 @@ absl::Status CheckEvalGrader(const std::string& grader) {
 // Settings of prompts that only the teacher sees.
 void DeclareTeacherPrompt(DataConfig& c, SettingTable& v) {
   v.Setting(
-      "teacher_prompt_key", &c.teacher_prompt_key,
-      "Key of a prompt for the teacher, which is read like the student's. The teacher scores the "
-      "responses after this prompt. If it is empty, the teacher sees the student's prompt.");
+       "teacher_prompt_key", &c.teacher_prompt_key,
+       "Key of a prompt for the teacher, which is read like the student's. The teacher scores the "
+       "responses after this prompt. If it is empty, the teacher sees the student's prompt.")
+      .DecidesScores();
   v.Setting("teacher_prompt_template", &c.teacher_prompt_template,
             "Template of the teacher's prompt, as an alternative to a key, such as '{prompt} "
             "Solution: {solution}'. {prompt}, {answer} and the row's keys stand for their text. "
             "{sibling} stands for another response of this step to the same prompt that is right. "
-            "{{ and }} are literal braces.");
+            "{{ and }} are literal braces.")
+      .DecidesScores();
   v.Setting("teacher_prompt_missing", &c.teacher_prompt_missing,
             "What to do if a row lacks a part of the teacher's prompt, or if no sibling is right. "
             "With error, the run ends. With plain, the teacher sees the student's prompt. With "
             "skip, the row is dropped, or the response is left out of the loss. The metric "
-            "teacher/prompt_missing counts these cases.");
+            "teacher/prompt_missing counts these cases.")
+      .DecidesScores();
   v.Setting("max_teacher_prompt_length", &c.max_teacher_prompt_length,
             "Maximum length of the teacher's prompt in tokens, of which each {sibling} takes "
             "max_response_length. Longer prompts are refused, or dropped with "
             "filter_overlong_prompts. 0 means max_prompt_length.",
-            AtLeast<int64_t>(0));
+            AtLeast<int64_t>(0))
+      .DecidesScores();
 }
 
 // Settings of given responses.

@@ -7,8 +7,22 @@
 #include "common/base/log.h"
 #include "trainer/step/rollouts/rollout_requests.h"
 #include "trainer/step/rollouts/step_rollouts.h"
+#include "trainer/step/support.h"
 
 namespace taopd {
+namespace {
+
+// Returns whether each rollout can be scored: whether it has the student's most probable tokens, if
+// the support needs them. Stored rollouts of a run with another objective.support may lack them.
+bool HaveCandidates(const TrainConfig& config, const StepInFlight& step) {
+  const auto k = static_cast<size_t>(MakeSupportOptions(config, /*vocab_size=*/0).student_top_k);
+  return std::all_of(step.rollouts.begin(), step.rollouts.end(), [k](const auto& entry) {
+    const Rollout& rollout = entry.second->rollout;
+    return rollout.top_ids.size() == k * rollout.response_ids.size();
+  });
+}
+
+}  // namespace
 
 RolloutPipeline::RolloutPipeline(const StepContext* context, RolloutWeights* weights,
                                  const std::vector<PromptRecord>* prompts, EpochOrder order,
@@ -71,6 +85,7 @@ absl::Status RolloutPipeline::Continue(const std::vector<StepInFlight>& stored) 
   for (const StepInFlight& step : stored) {
     const int64_t version = step.policy_version();
     if (step.step != next_step_ || version < OldestVersion(step.step)) break;
+    if (!HaveCandidates(*context_->config, step)) break;
     // The version of the teacher that could score the others is gone.
     if (update_teacher_ && step.scored.size() < step.rollouts.size()) break;
     TAOPD_ASSIGN_OR_RETURN(auto rollouts, ContinueRollouts(*context_, step, NextPrompts()));

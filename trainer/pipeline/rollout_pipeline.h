@@ -74,9 +74,9 @@ class RolloutPipeline final : public RolloutsAhead {
 
   // Drops what is in flight and begins at `position` with the student's current weights. `stored`
   // are the rollouts of a checkpoint of that position. Of these, the first ones whose version is
-  // not older than trainer.async_steps allows are used. The others, and rollouts that are missing
-  // because trainer.async_steps or trainer.total_steps has grown, are generated with the current
-  // weights.
+  // not older than trainer.async_steps allows, and which have the student's most probable tokens if
+  // the objective needs them, are used. The others, and rollouts that are missing because
+  // trainer.async_steps or trainer.total_steps has grown, are generated with the current weights.
   // Returns DATA_LOSS if the rollouts belong to other prompts, and the error of
   // EpochOrder::Restore.
   absl::Status Restart(const PipelinePosition& position, const std::vector<StepInFlight>& stored);

@@ -9,6 +9,18 @@
 #include "trainer/checkpoint/manifest.h"
 
 namespace taopd {
+namespace {
+
+constexpr char kIdentityFile[] = "identity.json";
+
+// Returns what a checkpoint records about its run. Empty if it has no record.
+absl::StatusOr<RunFacts> ReadIdentity(const std::string& checkpoint_dir) {
+  const std::string path = checkpoint_dir + "/" + kIdentityFile;
+  if (!FileExists(path)) return RunFacts();
+  return ReadRunFacts(path);
+}
+
+}  // namespace
 
 CheckpointedRun::CheckpointedRun(CheckpointedRunOptions options)
     : options_(std::move(options)),
@@ -36,7 +48,7 @@ absl::Status CheckpointedRun::Start(const StartMode& mode, const StudentSource& 
   TAOPD_ASSIGN_OR_RETURN(resumed_from_, BadUsage(group_->BroadcastText(*checkpoint, 0)));
   allow_change_ = mode.allow_change;
   checkpoints_.SetFile("config.yaml", options_.config_yaml);
-  checkpoints_.SetFile("identity.json", WriteRunFacts(options_.settings));
+  checkpoints_.SetFile(kIdentityFile, WriteRunFacts(options_.settings));
   if (resumed()) {
     settings_ = group_->AgreeOnStatus(group_->is_root() ? CheckSettings() : absl::OkStatus());
     // Settings that differ are named together with the facts that do.
@@ -67,13 +79,12 @@ absl::Status CheckpointedRun::Start(const StartMode& mode, const StudentSource& 
 }
 
 absl::Status CheckpointedRun::CheckSettings() const {
-  const std::string path = resumed_from() + "/identity.json";
-  if (!FileExists(path)) {
+  TAOPD_ASSIGN_OR_RETURN(const RunFacts recorded, ReadIdentity(resumed_from()));
+  if (recorded.empty()) {
     LogWarning("the checkpoint does not record its run's settings: they are not compared",
                {{"path", resumed_from()}});
     return absl::OkStatus();
   }
-  TAOPD_ASSIGN_OR_RETURN(const RunFacts recorded, ReadRunFacts(path));
   std::vector<std::string> known;
   for (const RunFact& fact : recorded) known.push_back(fact.name);
   for (const RunFact& fact : options_.settings) known.push_back(fact.name);
@@ -86,7 +97,7 @@ absl::Status CheckpointedRun::CheckSettings() const {
 absl::Status CheckpointedRun::CheckFacts(const RunFacts& facts) {
   RunFacts all = options_.settings;
   all.insert(all.end(), facts.begin(), facts.end());
-  checkpoints_.SetFile("identity.json", WriteRunFacts(all));
+  checkpoints_.SetFile(kIdentityFile, WriteRunFacts(all));
   if (!resumed()) return absl::OkStatus();
   const absl::Status same = group_->AgreeOnStatus(CheckRecordedFacts(facts));
   if (same.ok() && settings_.ok()) return absl::OkStatus();
@@ -101,10 +112,17 @@ absl::Status CheckpointedRun::WithChangedSettings(const absl::Status& failure) c
 }
 
 absl::Status CheckpointedRun::CheckRecordedFacts(const RunFacts& facts) const {
-  const std::string path = resumed_from() + "/identity.json";
-  if (!FileExists(path)) return absl::OkStatus();
-  TAOPD_ASSIGN_OR_RETURN(const RunFacts recorded, ReadRunFacts(path));
+  TAOPD_ASSIGN_OR_RETURN(const RunFacts recorded, ReadIdentity(resumed_from()));
   return CheckResume(recorded, facts, allow_change_);
+}
+
+absl::StatusOr<std::vector<std::string>> CheckpointedRun::SettingsChangedSinceCheckpoint() const {
+  std::vector<std::string> names;
+  if (checkpoint_dir_.empty()) return names;
+  TAOPD_ASSIGN_OR_RETURN(const RunFacts recorded, ReadIdentity(checkpoint_dir_));
+  for (const FactChange& change : ChangesSince(recorded, options_.settings))
+    names.push_back(change.name);
+  return names;
 }
 
 absl::Status CheckpointedRun::OpenOutput() {

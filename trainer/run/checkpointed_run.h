@@ -111,7 +111,11 @@ class CheckpointedRun {
   // Returns a failure between Start and CheckFacts with the settings that differ in front, because
   // they may have caused it.
   absl::Status WithChangedSettings(const absl::Status& failure) const;
-  bool settings_differ() const { return !settings_.ok(); }
+  bool settings_differ() const { return !settings_check_.ok(); }
+  // Returns the names of the settings whose values differ from those that checkpoint_dir() records.
+  // There are none for a new run, or if the checkpoint does not record them. Returns DATA_LOSS if
+  // the record cannot be parsed.
+  absl::StatusOr<std::vector<std::string>> SettingsChangedSinceCheckpoint() const;
   // Compares the run's needs on the disk with the available room, as OpenOutput does first. Returns
   // kExitStorage if the run is refused.
   absl::Status CheckDisk();

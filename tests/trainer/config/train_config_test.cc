@@ -1,6 +1,8 @@
 // Tests of settings that depend on each other. bad_settings_test.cc has what a single value may be.
 #include "trainer/config/train_config.h"
 
+#include <set>
+
 #include "common/config/yaml.h"
 #include "taopd/objective/check_objective.h"
 #include "tests/support/status_matchers.h"
@@ -282,6 +284,28 @@ TEST(TrainConfig, TheStudentMayBeATeacher) {
   ExpectRefused("teachers: [{name: a, kind: self, endpoints: [x]}]", "kind self has no endpoints");
   ExpectRefused("teachers: [{name: a, kind: self, sources: [s]}, {name: b, kind: self}]",
                 "are both of kind self");
+}
+
+// A run that continues within a step keeps the scores and rewards that it has stored unless one of
+// these settings has changed, so a new setting of these sections must say what it is.
+TEST(TrainConfig, FixedSettingsOfTheTeacherAndOfRewardsDecideScoresUnlessListed) {
+  const std::set<std::string> others = {// This decides the form of the scores.
+                                        "teacher.top_k",
+                                        // The revision tells whether it is another teacher.
+                                        "teacher.model",
+                                        // These decide the weights of later steps.
+                                        "teacher.ema", "teacher.refresh_every",
+                                        // The loss reads these.
+                                        "reward.weight", "reward.clip_low", "reward.clip_high"};
+  TrainConfig config;
+  const SettingTable table = DescribeSettings(config);
+  for (const Setting& setting : table.settings()) {
+    const std::string& path = setting.path;
+    const bool is_of_scores = path.starts_with("teacher.") || path.starts_with("reward.") ||
+                              path.find("teacher_prompt") != std::string::npos;
+    EXPECT_EQ(setting.decides_scores, is_of_scores && !setting.may_change && !others.contains(path))
+        << path;
+  }
 }
 
 }  // namespace

@@ -186,8 +186,9 @@ class AheadTraining {
     }
     return result;
   }
-  // Does what a checkpoint after this step and a run that is resumed from it do with the rollouts.
-  void SaveAndRestore(bool is_within_step = false) {
+  // Does what a checkpoint after this step does with the rollouts, and a run that is resumed from
+  // it with changes of these settings.
+  void SaveAndRestore(bool is_within_step = false, const std::vector<std::string>& changed = {}) {
     const TempDir dir;
     ASSERT_OK_AND_ASSIGN(const auto steps, pipeline_->InFlight(num_steps_, is_within_step));
     num_stored_ = static_cast<int64_t>(steps.size());
@@ -196,8 +197,8 @@ class AheadTraining {
     ASSERT_OK(WriteStepsInFlight(steps, 0, dir.File("in_flight")));
     std::vector<StepInFlight> read;
     if (std::filesystem::exists(dir.File("in_flight"))) {
-      ASSERT_OK_AND_ASSIGN(
-          read, ReadStepsInFlight(dir.File("in_flight"), *training_.context.config, Shares()));
+      ASSERT_OK_AND_ASSIGN(read, ReadStepsInFlight(dir.File("in_flight"), *training_.context.config,
+                                                   Shares(), changed));
     }
     PipelinePosition position = position_;
     position.is_within_step = is_within_step;

@@ -135,6 +135,55 @@ TEST(RolloutPipeline, ScoresOfACheckpointAreNotAskedForAgain) {
   ASSERT_OK(run.Step());
 }
 
+// A resumed run with another support keeps the responses and asks the teacher again.
+TEST(RolloutPipeline, ScoresOfAnotherSupportAreAskedForAgain) {
+  TrainConfig top_8, full, student;
+  top_8 = full = student = TinyConfig();
+  top_8.teacher.top_k = 8;
+  full.objective.name = "full";
+  student.objective.support = SupportChoice::kStudent;
+  for (TrainConfig* other : {&top_8, &full, &student}) {
+    TinySetting setting = Ahead(1);
+    const TrainConfig before = setting.config;
+    other->trainer = before.trainer;
+    setting.config = *other;  // for the engine, which otherwise reports none of the student's top
+    AheadTraining run(setting);
+    run.context().config = &before;
+    run.context().head = MakeHeadOptions(before);
+    ASSERT_OK(run.Start());
+    ASSERT_OK(run.Step());
+    ASSERT_OK(run.pipeline().Take(1)->WaitScored(0, 18, [] { return absl::OkStatus(); }));
+    run.context().config = other;
+    run.context().head = MakeHeadOptions(*other);
+    ASSERT_NO_FATAL_FAILURE(run.SaveAndRestore());
+    EXPECT_EQ(run.num_scored(), 18);
+    const auto batch = run.pipeline().Take(1);
+    ASSERT_OK(batch->WaitScored(0, 18, [] { return absl::OkStatus(); }));
+    for (const ScoredRollout* item : batch->Items(0, 18)) {
+      EXPECT_EQ(item->scores.support_size, other == &top_8 ? 8 : 4);
+      EXPECT_EQ(item->scores.dense_log_probs.empty(), other != &full);
+      // Only the student knows its own most probable tokens, so it generates again.
+      EXPECT_EQ(item->rollout.policy_version, other == &student ? 1 : 0);
+    }
+    ASSERT_OK(run.Step());
+  }
+}
+
+TEST(RolloutPipeline, ScoresOfAnotherTemperatureAreAskedForAgain) {
+  AheadTraining run(Ahead(1));
+  ASSERT_OK(run.Start());
+  ASSERT_OK(run.Step());
+  ASSERT_OK(run.pipeline().Take(1)->WaitScored(0, 18, [] { return absl::OkStatus(); }));
+  run.teacher().Hold();
+  ASSERT_NO_FATAL_FAILURE(run.SaveAndRestore(/*is_within_step=*/false, {"optimizer.lr"}));
+  EXPECT_EQ(run.pipeline().Take(1)->scored(), std::vector<bool>(18, true));
+  ASSERT_NO_FATAL_FAILURE(
+      run.SaveAndRestore(/*is_within_step=*/false, {"optimizer.lr", "teacher.temperature"}));
+  EXPECT_EQ(run.pipeline().Take(1)->scored(), std::vector<bool>(18, false));
+  run.teacher().Release();
+  ASSERT_OK(run.Step());
+}
+
 TEST(RolloutPipeline, AnAbandonedStepKeepsItsRollouts) {
   Whole whole(Ahead(1));
   AheadTraining run(Ahead(1));

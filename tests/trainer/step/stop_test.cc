@@ -178,7 +178,7 @@ TEST(StoppedStep, WhatFitsIntoTheGraceIsFinished) {
   }
 }
 
-TEST(StoppedStep, RolloutsOfOtherPromptsAreRefused) {
+TEST(StoppedStep, RolloutsOfOtherPromptsOrSettingsOrDamagedOnesAreRefused) {
   const TinySetting setting = SixMiniBatches();
   TinyTraining training(setting);
   int num_asked = 0;
@@ -195,28 +195,35 @@ TEST(StoppedStep, RolloutsOfOtherPromptsAreRefused) {
   other.trainer.mini_batch_size = 2;
   EXPECT_ERROR(ReadPendingStep(dir.path(), other, Shares(), true), kDataLoss,
                "1 of 6 mini-batches are done, of 18 rollouts; the configuration has 3");
+  other = setting.config;
+  other.teacher.top_k = 8;
+  EXPECT_ERROR(ReadPendingStep(dir.path(), other, Shares(), true), kDataLoss,
+               "4 tokens per position; teacher.top_k and objective need 8");
+  other = setting.config;
+  other.objective.support = SupportChoice::kStudent;
+  EXPECT_ERROR(ReadPendingStep(dir.path(), other, Shares(), true), kDataLoss,
+               "objective.support needs 4 at each position");
+  other = setting.config;
+  other.objective.name = "full";
+  EXPECT_ERROR(ReadPendingStep(dir.path(), other, Shares(), true), kDataLoss,
+               "lack the full vocabulary, which objective needs");
+  EXPECT_OK(ReadPendingStep(dir.path(), setting.config, Shares(), true, {"optimizer.lr"}));
+  for (const std::string changed : {"reward.baseline", "teacher.weights"}) {
+    EXPECT_ERROR(
+        ReadPendingStep(dir.path(), setting.config, Shares(), true, {"optimizer.lr", changed}),
+        kDataLoss,
+        "must end with them: rollout 3: its scores and rewards are those of another " + changed);
+  }
   // The file of rank 1 alone lacks the sums.
   const TempDir torn;
   ASSERT_OK(WritePendingStep(*left->pending, 1, torn.path()));
   EXPECT_ERROR(ReadPendingStep(torn.path(), setting.config, Shares(), true), kDataLoss,
                "another version of the program");
-}
-
-TEST(StoppedStep, AFinishReasonThatDoesNotExistIsRefused) {
-  const TinySetting setting = SixMiniBatches();
-  TinyTraining training(setting);
-  int num_asked = 0;
-  training.context.stop_grace = kNoGrace;
-  training.context.stop_requested = [&] { return num_asked++ >= 4; };
-  const auto left = TrainOneStep(training.context, 0, kLr, training.NextPrompts());
-  ASSERT_OK(left);
-  ASSERT_NE(left->pending, nullptr);
   for (const int64_t finish : {-1, 2}) {
     PendingStep damaged = *left->pending;
     auto rollout = std::make_shared<ScoredRollout>(*damaged.rollouts.at(7));
     rollout->rollout.finish = static_cast<FinishReason>(finish);
     damaged.rollouts[7] = std::move(rollout);
-    const TempDir dir;
     ASSERT_OK(WritePendingStep(damaged, 0, dir.path()));
     EXPECT_ERROR(ReadPendingStep(dir.path(), setting.config, Shares(), true), kDataLoss,
                  Concat("rollout 7 has the finish reason ", finish, " instead of 0 (stop)"));
@@ -290,7 +297,7 @@ RankOutcome StepOnRanks(int64_t world, const std::string& from, int64_t stopped,
       for (const auto& [name, parameter] : training.student()->Parameters())
         outcome.weights.push_back(parameter.detach().clone());
     }
-    ASSERT_OK(testing::Barrier(group));
+    ASSERT_OK(Barrier(group));
     group.Leave();
   });
   return outcome;

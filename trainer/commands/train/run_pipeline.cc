@@ -57,12 +57,18 @@ absl::Status RunPipeline::Restart(bool other_prompts) {
                                      .epoch_index = run_.state().epoch_index,
                                      .is_within_step = lifecycle_.pending() != nullptr};
   absl::StatusOr<std::vector<StepInFlight>> stored = std::vector<StepInFlight>();
-  const std::string dir = run_.checkpoint_dir() + "/" + kInFlightDir;
-  if (!other_prompts && !run_.checkpoint_dir().empty() && FileExists(dir))
-    stored = ReadStepsInFlight(dir, config_, step_context_.shares);
+  if (!other_prompts && !run_.checkpoint_dir().empty()) stored = ReadStored();
   const absl::Status restarted =
       stored.ok() ? pipeline_->Restart(position, *stored) : stored.status();
   return AgreeOnFailure(&group_, restarted.ok() ? restarted : BadData(restarted));
+}
+
+absl::StatusOr<std::vector<StepInFlight>> RunPipeline::ReadStored() const {
+  const std::string dir = run_.checkpoint_dir() + "/" + kInFlightDir;
+  if (!FileExists(dir)) return std::vector<StepInFlight>();
+  TAOPD_ASSIGN_OR_RETURN(const std::vector<std::string> changed,
+                         run_.SettingsChangedSinceCheckpoint());
+  return ReadStepsInFlight(dir, config_, step_context_.shares, changed);
 }
 
 void RunPipeline::Drop() {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "trainer/commands/run_lifecycle.h"
 #include "trainer/commands/train/training_parts.h"
@@ -29,6 +30,8 @@ class RunPipeline {
   absl::Status KeepInFlight();
 
  private:
+  // Reads the steps in flight of the checkpoint from which the state was loaded.
+  absl::StatusOr<std::vector<StepInFlight>> ReadStored() const;
   // Warns of what the loss does not correct.
   void WarnOfStaleness() const;
 

@@ -26,28 +26,36 @@ std::string ChangedSettings(const RunFacts& settings, const RunFacts& defaults) 
   return lines;
 }
 
-absl::Status CheckResume(const RunFacts& recorded, const RunFacts& present,
-                         const std::vector<std::string>& allow_change) {
+std::vector<FactChange> ChangesSince(const RunFacts& recorded, const RunFacts& present) {
   std::map<std::string, std::string> before;
   for (const RunFact& fact : recorded) before[fact.name] = fact.value;
-  std::string differences;
+  std::vector<FactChange> changes;
   for (const RunFact& fact : present) {
     const auto found = before.find(fact.name);
     if (found == before.end() || found->second == fact.value) continue;
+    changes.push_back({fact.name, found->second, fact.value, fact.may_change});
+  }
+  return changes;
+}
+
+absl::Status CheckResume(const RunFacts& recorded, const RunFacts& present,
+                         const std::vector<std::string>& allow_change) {
+  std::string differences;
+  for (const FactChange& change : ChangesSince(recorded, present)) {
     const bool is_allowed =
-        std::find(allow_change.begin(), allow_change.end(), fact.name) != allow_change.end();
-    if (!fact.may_change && !is_allowed) {
-      differences += Concat(differences.empty() ? "" : "\n", fact.name, " = ", fact.value,
-                            ": the checkpoint's run has ", found->second,
+        std::find(allow_change.begin(), allow_change.end(), change.name) != allow_change.end();
+    if (!change.may_change && !is_allowed) {
+      differences += Concat(differences.empty() ? "" : "\n", change.name, " = ", change.present,
+                            ": the checkpoint's run has ", change.recorded,
                             ", and a resumed run must have the same; set it back, or permit the "
                             "change with --allow-change ",
-                            fact.name);
-    } else if (fact.may_change) {
+                            change.name);
+    } else if (change.may_change) {
       LogInfo("changed since the checkpoint",
-              {{"setting", fact.name}, {"from", found->second}, {"to", fact.value}});
+              {{"setting", change.name}, {"from", change.recorded}, {"to", change.present}});
     } else {
       LogWarning("changed since the checkpoint, as permitted",
-                 {{"setting", fact.name}, {"from", found->second}, {"to", fact.value}});
+                 {{"setting", change.name}, {"from", change.recorded}, {"to", change.present}});
     }
   }
   return differences.empty() ? absl::OkStatus() : InvalidArgument(differences);

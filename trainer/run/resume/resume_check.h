@@ -31,10 +31,20 @@ RunFacts FactsOf(const SettingTable& settings);
 // type, such as the defaults: one "path=value" per line, a form that --set reads.
 std::string ChangedSettings(const RunFacts& settings, const RunFacts& defaults);
 
-// Compares the facts in a checkpoint with those of the resumed run. Names that only one of them has
-// are ignored, because another version of the program may have written the checkpoint. Logs each
-// permitted change with both values. Returns INVALID_ARGUMENT if other values have changed; the
-// message has one line for each of them, with both values and the flag that permits the change.
+// A setting or a fact that does not have the value that a checkpoint records.
+struct FactChange {
+  std::string name;
+  std::string recorded, present;  // the values
+  bool may_change = false;
+};
+
+// Returns the changes since the checkpoint that has recorded these facts. Names that only one of
+// them has are ignored, because another version of the program may have written the checkpoint.
+std::vector<FactChange> ChangesSince(const RunFacts& recorded, const RunFacts& present);
+
+// Checks the changes since a checkpoint. Logs each permitted one with both values. Returns
+// INVALID_ARGUMENT if there are others; the message has one line for each of them, with both values
+// and the flag that permits the change.
 absl::Status CheckResume(const RunFacts& recorded, const RunFacts& present,
                          const std::vector<std::string>& allow_change);
 

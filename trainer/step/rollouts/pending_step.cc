@@ -9,9 +9,11 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/log.h"
 #include "common/io/file.h"
 #include "common/io/safetensors/safetensors.h"
 #include "trainer/step/rollouts/rollout_requests.h"
+#include "trainer/step/support.h"
 
 namespace taopd {
 namespace {
@@ -33,24 +35,8 @@ std::string SequenceName(int64_t number) {
   return name;
 }
 
-// Writes the tensors of one file. Empty ones are left out; readers treat missing ones as empty.
-class Writer {
- public:
-  // Owns nothing: `values` must outlive Write.
-  template <typename T>
-  absl::Status operator()(const std::string& name, const std::vector<T>* values) {
-    if (values->empty()) return absl::OkStatus();
-    const auto bytes = std::as_bytes(std::span<const T>(*values));
-    tensors_.push_back({name, kDtype<T>, {static_cast<int64_t>(values->size())}, bytes});
-    return absl::OkStatus();
-  }
-  absl::Status Write(const std::string& path) const { return WriteSafetensors(path, tensors_); }
-
- private:
-  std::vector<TensorToWrite> tensors_;
-};
-
-class Reader {
+// Reads the tensors of all files of a directory.
+class StoredTensors {
  public:
   absl::Status Open(const std::string& dir) {
     TAOPD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(dir));
@@ -60,6 +46,7 @@ class Reader {
     }
     return absl::OkStatus();
   }
+  // Leaves *values as it is if no file has the tensor, which was empty then.
   template <typename T>
   absl::Status operator()(const std::string& name, std::vector<T>* values) {
     const auto found = tensors_.find(name);
@@ -79,44 +66,34 @@ class Reader {
   std::map<std::string, TensorView> tensors_;
 };
 
-// The numbers of the step, in the form of tensors.
+// Pointers to the numbers of a step, always in this order. A file stores their values as tensors.
 struct StepNumbers {
-  std::vector<double> sums;
-  std::vector<int64_t> counts;
+  std::vector<double*> sums;
+  std::vector<int64_t*> counts;
+  void operator()(double* number) { sums.push_back(number); }
+  void operator()(int64_t* number) { counts.push_back(number); }
 };
 
-// Calls visit(double*) or visit(int64_t*) for each number of the step, always in this order.
-template <typename Visit>
-void ForEachNumber(PendingStep& step, Visit&& visit) {
-  visit(&step.mini_batch);
-  visit(&step.num_sequences);
-  visit(&step.num_mini_batches);
-  ForEachSum(visit, step.record.sums);
-  visit(&step.record.grad_norm_sum);
-  visit(&step.record.num_updates);
-  visit(&step.record.num_skipped_updates);
-  ForEachSum(visit, step.record.full_kl);
+StepNumbers NumbersOf(PendingStep* step) {
+  StepNumbers numbers;
+  numbers(&step->mini_batch);
+  numbers(&step->num_sequences);
+  numbers(&step->num_mini_batches);
+  const auto add = [&](auto* number) { numbers(number); };
+  ForEachSum(add, step->record.sums);
+  numbers(&step->record.grad_norm_sum);
+  numbers(&step->record.num_updates);
+  numbers(&step->record.num_skipped_updates);
+  ForEachSum(add, step->record.full_kl);
+  return numbers;
 }
 
-struct PutNumber {
-  StepNumbers* to;
-  void operator()(const double* number) const { to->sums.push_back(*number); }
-  void operator()(const int64_t* number) const { to->counts.push_back(*number); }
-};
-
-// Counts the numbers that it returns, so that too few or too many are noticed.
-struct TakeNumber {
-  const StepNumbers* from;
-  size_t* num_sums;
-  size_t* num_counts;
-  void operator()(double* number) const { Take(from->sums, num_sums, number); }
-  void operator()(int64_t* number) const { Take(from->counts, num_counts, number); }
-  template <typename T>
-  static void Take(const std::vector<T>& values, size_t* next, T* number) {
-    if (*next < values.size()) *number = values[*next];
-    ++*next;
-  }
-};
+template <typename T>
+std::vector<T> ValuesOf(const std::vector<T*>& numbers) {
+  std::vector<T> values;
+  for (const T* number : numbers) values.push_back(*number);
+  return values;
+}
 
 // The positions in a rollout's tensor "counts". Files of older versions end after
 // kNumBeyondVocabulary or after kLacksTeacherPrompt.
@@ -189,6 +166,29 @@ RolloutNumbers NumbersOf(const ScoredRollout& item, StoredPart part) {
   return numbers;
 }
 
+// Writes the tensors of one file. Empty ones are left out; readers treat missing ones as empty.
+class TensorFile {
+ public:
+  // `values` must outlive Write.
+  template <typename T>
+  absl::Status operator()(const std::string& name, const std::vector<T>* values) {
+    if (values->empty()) return absl::OkStatus();
+    const auto bytes = std::as_bytes(std::span<const T>(*values));
+    tensors_.push_back({name, kDtype<T>, {static_cast<int64_t>(values->size())}, bytes});
+    return absl::OkStatus();
+  }
+  // Adds a part of a rollout, which must outlive Write.
+  absl::Status AddRollout(int64_t sequence, const ScoredRollout& item, StoredPart part) {
+    RolloutNumbers& numbers = rollout_numbers_.emplace_back(NumbersOf(item, part));
+    return VisitRollout(SequenceName(sequence), part, &item, &numbers, *this);
+  }
+  absl::Status Write(const std::string& path) const { return WriteSafetensors(path, tensors_); }
+
+ private:
+  std::vector<TensorToWrite> tensors_;
+  std::list<RolloutNumbers> rollout_numbers_;  // tensors_ refers to them
+};
+
 // Sets the members of the rollout that "counts" holds. REQUIRES: none is missing but the last two.
 absl::Status SetCounts(const std::vector<int64_t>& counts, int64_t sequence, ScoredRollout* item) {
   const int64_t finish = counts[kFinishReason];
@@ -214,28 +214,85 @@ std::string RankFile(int64_t rank) {
   return name;
 }
 
-absl::Status ReadNumbers(Reader& reader, PendingStep* step) {
-  StepNumbers numbers;
-  std::vector<double> seconds;
-  TAOPD_RETURN_IF_ERROR(reader("sums", &numbers.sums));
-  TAOPD_RETURN_IF_ERROR(reader("counts", &numbers.counts));
+absl::Status ReadNumbers(StoredTensors& reader, PendingStep* step) {
+  std::vector<double> sums, seconds;
+  std::vector<int64_t> counts;
+  TAOPD_RETURN_IF_ERROR(reader("sums", &sums));
+  TAOPD_RETURN_IF_ERROR(reader("counts", &counts));
   TAOPD_RETURN_IF_ERROR(reader("seconds", &seconds));
-  size_t num_sums = 0, num_counts = 0;
-  ForEachNumber(*step, TakeNumber{&numbers, &num_sums, &num_counts});
-  if (num_sums != numbers.sums.size() || num_counts != numbers.counts.size() ||
+  const StepNumbers numbers = NumbersOf(step);
+  if (numbers.sums.size() != sums.size() || numbers.counts.size() != counts.size() ||
       seconds.size() != 2) {
-    return DataLoss("pending step: it has ", numbers.sums.size(), " sums and ",
-                    numbers.counts.size(), " counts instead of ", num_sums, " and ", num_counts,
+    return DataLoss("pending step: it has ", sums.size(), " sums and ", counts.size(),
+                    " counts instead of ", numbers.sums.size(), " and ", numbers.counts.size(),
                     ": another version of the program has written it");
   }
+  for (size_t i = 0; i < sums.size(); ++i) *numbers.sums[i] = sums[i];
+  for (size_t i = 0; i < counts.size(); ++i) *numbers.counts[i] = counts[i];
   step->record.duration = absl::Seconds(seconds[0]);
   step->longest_mini_batch = absl::Seconds(seconds[1]);
   return absl::OkStatus();
 }
 
-// Reads at least this part of a rollout. `is_scored`, if not null, tells whether it has scores,
-// which it then may lack.
-absl::StatusOr<ScoredRollout> ReadRollout(Reader& reader, int64_t sequence, StoredPart part,
+// Returns the first of the `changed` settings that would give scores or rewards other values, or an
+// empty text.
+std::string ChangedSettingOfScores(TrainConfig config, const std::vector<std::string>& changed) {
+  const SettingTable table = DescribeSettings(config);
+  for (const Setting& setting : table.settings()) {
+    if (!setting.decides_scores) continue;
+    if (std::find(changed.begin(), changed.end(), setting.path) != changed.end())
+      return setting.path;
+  }
+  return "";
+}
+
+// Returns DATA_LOSS unless the rollout has scores of the form that `support` asks for, and no
+// setting has changed that would give them or the reward other values. The size of the vocabulary
+// is not compared.
+absl::Status CheckScores(const ScoredRollout& item, const SupportOptions& support,
+                         const std::string& changed_setting) {
+  if (!changed_setting.empty())
+    return DataLoss("its scores and rewards are those of another ", changed_setting);
+  const auto num_rows = static_cast<int64_t>(item.rollout.response_ids.size());
+  const auto num_top_ids = static_cast<int64_t>(item.rollout.top_ids.size());
+  const int64_t size = int64_t{support.teacher_top_k} + support.student_top_k;
+  if (item.scores.support_size != size) {
+    return DataLoss("its scores have ", item.scores.support_size,
+                    " tokens per position; teacher.top_k and objective need ", size);
+  }
+  if (num_top_ids != num_rows * support.student_top_k) {
+    return DataLoss("it has ", num_top_ids, " of the student's most probable tokens at ", num_rows,
+                    " positions; objective.support needs ", support.student_top_k,
+                    " at each position");
+  }
+  if (support.kind == SupportKind::kFullVocabulary && item.scores.dense_log_probs.empty())
+    return DataLoss("its scores lack the full vocabulary, which objective needs");
+  if (support.teacher_entropy && item.scores.entropy.empty())
+    return DataLoss("its scores lack the teacher's entropy, which objective needs");
+  return absl::OkStatus();
+}
+
+// Returns whether the file has all of the rollout's lists, with lengths that agree.
+bool IsWhole(const ScoredRollout& item, const RolloutNumbers& numbers, StoredPart part,
+             bool has_scores) {
+  const size_t num_rows = item.rollout.response_ids.size();
+  const SupportScores& scores = item.scores;
+  const std::vector<int64_t>& counts = numbers.counts;
+  if (counts.size() <= kNumBeyondVocabulary || counts.size() > kNumCounts) return false;
+  if (num_rows == 0 || (!numbers.reward.empty() && numbers.reward.size() != 2)) return false;
+  if (part != StoredPart::kIds && item.rollout.behavior_log_probs.size() != num_rows) return false;
+  if (!has_scores) return true;
+  return numbers.weight.size() == 1 && scores.log_tail.size() == num_rows &&
+         scores.sampled_log_probs.size() == num_rows &&
+         scores.ids.size() == num_rows * static_cast<size_t>(counts[kSupportSize]) &&
+         scores.log_probs.size() == scores.ids.size() &&
+         (scores.entropy.empty() || scores.entropy.size() == num_rows) &&
+         scores.dense_log_probs.size() % num_rows == 0;
+}
+
+// Reads this part of a rollout. If `is_scored` is not null, the scores may be missing, and it is
+// set to whether they are there.
+absl::StatusOr<ScoredRollout> ReadRollout(StoredTensors& reader, int64_t sequence, StoredPart part,
                                           bool* is_scored = nullptr) {
   ScoredRollout item;
   RolloutNumbers numbers;
@@ -243,15 +300,8 @@ absl::StatusOr<ScoredRollout> ReadRollout(Reader& reader, int64_t sequence, Stor
   const bool has_scores =
       is_scored != nullptr ? !numbers.weight.empty() : part == StoredPart::kScores;
   if (is_scored != nullptr) *is_scored = has_scores;
-  const size_t rows = item.rollout.response_ids.size();
-  const bool is_whole =
-      numbers.counts.size() > kNumBeyondVocabulary && numbers.counts.size() <= kNumCounts &&
-      rows > 0 && (numbers.reward.empty() || numbers.reward.size() == 2) &&
-      (part == StoredPart::kIds || item.rollout.behavior_log_probs.size() == rows) &&
-      (!has_scores || (numbers.weight.size() == 1 && item.scores.log_tail.size() == rows &&
-                       item.scores.sampled_log_probs.size() == rows &&
-                       item.scores.ids.size() == item.scores.log_probs.size()));
-  if (!is_whole) return DataLoss("stored rollouts: rollout ", sequence, " is not complete");
+  if (!IsWhole(item, numbers, part, has_scores))
+    return DataLoss("stored rollouts: rollout ", sequence, " is not complete");
   if (!numbers.policy_version.empty()) item.rollout.policy_version = numbers.policy_version[0];
   TAOPD_RETURN_IF_ERROR(SetCounts(numbers.counts, sequence, &item));
   if (!numbers.reward.empty()) {
@@ -262,34 +312,41 @@ absl::StatusOr<ScoredRollout> ReadRollout(Reader& reader, int64_t sequence, Stor
   return item;
 }
 
+// Removes the lists that `support` does not ask for: either all sequences of a batch have such a
+// list, or none has one.
+void DropUnused(const SupportOptions& support, ScoredRollout* item) {
+  if (!support.teacher_entropy) item->scores.entropy.clear();
+  if (support.student_top_k == 0) item->rollout.top_ids.clear();
+}
+
 }  // namespace
 
 absl::Status WritePendingStep(const PendingStep& step, int64_t rank, const std::string& dir) {
   TAOPD_RETURN_IF_ERROR(MakeDirectories(dir));
-  Writer writer;
-  // These must outlive the writer, which refers to them.
-  StepNumbers step_numbers;
-  std::vector<double> seconds = {absl::ToDoubleSeconds(step.record.duration),
-                                 absl::ToDoubleSeconds(step.longest_mini_batch)};
-  std::list<RolloutNumbers> rollout_numbers;
+  // The writer refers to these, which stay empty on the other ranks.
+  std::vector<double> sums, seconds;
+  std::vector<int64_t> counts;
   if (rank == 0) {
     PendingStep copy = step;
-    ForEachNumber(copy, PutNumber{&step_numbers});
-    TAOPD_RETURN_IF_ERROR(writer("sums", &step_numbers.sums));
-    TAOPD_RETURN_IF_ERROR(writer("counts", &step_numbers.counts));
-    TAOPD_RETURN_IF_ERROR(writer("seconds", &seconds));
+    const StepNumbers numbers = NumbersOf(&copy);
+    sums = ValuesOf(numbers.sums);
+    counts = ValuesOf(numbers.counts);
+    seconds = {absl::ToDoubleSeconds(step.record.duration),
+               absl::ToDoubleSeconds(step.longest_mini_batch)};
   }
-  for (const auto& [sequence, item] : step.rollouts) {
-    const StoredPart part = PartOf(step, sequence);
-    RolloutNumbers& numbers = rollout_numbers.emplace_back(NumbersOf(*item, part));
-    TAOPD_RETURN_IF_ERROR(VisitRollout(SequenceName(sequence), part, item.get(), &numbers, writer));
-  }
+  TensorFile writer;
+  TAOPD_RETURN_IF_ERROR(writer("sums", &sums));
+  TAOPD_RETURN_IF_ERROR(writer("counts", &counts));
+  TAOPD_RETURN_IF_ERROR(writer("seconds", &seconds));
+  for (const auto& [sequence, item] : step.rollouts)
+    TAOPD_RETURN_IF_ERROR(writer.AddRollout(sequence, *item, PartOf(step, sequence)));
   return writer.Write(dir + RankFile(rank));
 }
 
 absl::StatusOr<PendingStep> ReadPendingStep(const std::string& dir, const TrainConfig& config,
-                                            const Shares& shares, bool is_root) {
-  Reader reader;
+                                            const Shares& shares, bool is_root,
+                                            const std::vector<std::string>& changed) {
+  StoredTensors reader;
   TAOPD_RETURN_IF_ERROR(reader.Open(dir));
   PendingStep step;
   TAOPD_RETURN_IF_ERROR(ReadNumbers(reader, &step));
@@ -303,9 +360,20 @@ absl::StatusOr<PendingStep> ReadPendingStep(const std::string& dir, const TrainC
                     num_sequences, " rollouts");
   }
   if (!is_root) step.record.full_kl = FullKl();
+  const SupportOptions support = MakeSupportOptions(config, /*vocab_size=*/0);
+  const std::string changed_setting = ChangedSettingOfScores(config, changed);
   for (const int64_t sequence : SequencesOfStep(config, shares)) {
-    TAOPD_ASSIGN_OR_RETURN(ScoredRollout item,
-                           ReadRollout(reader, sequence, PartOf(step, sequence)));
+    const StoredPart part = PartOf(step, sequence);
+    TAOPD_ASSIGN_OR_RETURN(ScoredRollout item, ReadRollout(reader, sequence, part));
+    if (part == StoredPart::kScores) {
+      if (const absl::Status fits = CheckScores(item, support, changed_setting); !fits.ok()) {
+        return Annotate(fits, Concat(dir,
+                                     ": the step was begun with other settings, and must end "
+                                     "with them: rollout ",
+                                     sequence));
+      }
+    }
+    DropUnused(support, &item);
     step.rollouts[sequence] = std::make_shared<const ScoredRollout>(std::move(item));
   }
   return step;
@@ -317,43 +385,55 @@ absl::Status WriteStepsInFlight(const std::vector<StepInFlight>& steps, int64_t 
     char name[32];
     std::snprintf(name, sizeof(name), "/step-%06lld", static_cast<long long>(step.step + 1));
     TAOPD_RETURN_IF_ERROR(MakeDirectories(dir + name));
-    Writer writer;
-    std::list<RolloutNumbers> rollout_numbers;  // must outlive the writer, which refers to them
+    TensorFile writer;
     for (const auto& [sequence, item] : step.rollouts) {
-      const StoredPart part =
-          step.scored.contains(sequence) ? StoredPart::kScores : StoredPart::kRollout;
-      RolloutNumbers& numbers = rollout_numbers.emplace_back(NumbersOf(*item, part));
-      TAOPD_RETURN_IF_ERROR(
-          VisitRollout(SequenceName(sequence), part, item.get(), &numbers, writer));
+      const bool is_scored = step.scored.contains(sequence);
+      TAOPD_RETURN_IF_ERROR(writer.AddRollout(
+          sequence, *item, is_scored ? StoredPart::kScores : StoredPart::kRollout));
     }
     TAOPD_RETURN_IF_ERROR(writer.Write(dir + name + RankFile(rank)));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<StepInFlight>> ReadStepsInFlight(const std::string& dir,
-                                                            const TrainConfig& config,
-                                                            const Shares& shares) {
+absl::StatusOr<std::vector<StepInFlight>> ReadStepsInFlight(
+    const std::string& dir, const TrainConfig& config, const Shares& shares,
+    const std::vector<std::string>& changed) {
   TAOPD_ASSIGN_OR_RETURN(std::vector<std::string> names, ListDirectory(dir));
   std::sort(names.begin(), names.end());
+  const SupportOptions support = MakeSupportOptions(config, /*vocab_size=*/0);
+  const std::string changed_setting = ChangedSettingOfScores(config, changed);
   std::vector<StepInFlight> steps;
   for (const std::string& name : names) {
     StepInFlight& step = steps.emplace_back();
     if (name.rfind("step-", 0) != 0 || !absl::SimpleAtoi(name.substr(5), &step.step))
       return DataLoss(dir, ": ", name, " is not the name of a step");
     --step.step;
-    Reader reader;
+    StoredTensors reader;
     TAOPD_RETURN_IF_ERROR(reader.Open(dir + "/" + name));
+    absl::Status dropped;  // the reason for the first rollout whose scores are dropped
     for (const int64_t sequence : SequencesOfStep(config, shares)) {
       bool is_scored = false;
       auto item = ReadRollout(reader, sequence, StoredPart::kScores, &is_scored);
       if (!item.ok()) return Annotate(item.status(), dir + "/" + name);
-      if (is_scored) step.scored.insert(sequence);
+      const absl::Status fits = CheckScores(*item, support, changed_setting);
+      if (is_scored && fits.ok()) {
+        step.scored.insert(sequence);
+      } else if (is_scored) {
+        dropped.Update(Annotate(fits, Concat("rollout ", sequence)));
+        item->scores = SupportScores();
+        item->reward = item->advantage = 0;
+      }
+      DropUnused(support, &*item);
       step.rollouts[sequence] = std::make_shared<const ScoredRollout>(*std::move(item));
       if (step.rollouts[sequence]->rollout.policy_version != step.policy_version()) {
         return DataLoss(dir, "/", name, ": rollout ", sequence,
                         " comes from weights that differ from those of the others");
       }
+    }
+    if (!dropped.ok()) {
+      LogWarning("stored scores of other settings are dropped",
+                 {{"step", step.step + 1}, {"first", dropped}});
     }
   }
   return steps;

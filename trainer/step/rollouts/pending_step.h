@@ -49,10 +49,14 @@ struct PendingStep {
 absl::Status WritePendingStep(const PendingStep& step, int64_t rank, const std::string& dir);
 
 // Reads the part of a rank with these shares, whichever ranks have written it. Only the rank with
-// `is_root` gets the sums that are added over the ranks at the end of the step. Returns DATA_LOSS
-// if the files are damaged or do not belong to a step of this configuration.
+// `is_root` gets the sums that are added over the ranks at the end of the step. `changed` are the
+// settings that have other values than when the files were written. Returns DATA_LOSS if the files
+// are damaged or do not belong to a step of this configuration: its batch, its mini-batches, the
+// form of its scores (teacher.top_k, objective), and the settings on which the values of scores and
+// rewards depend (Setting::decides_scores) must be the same.
 absl::StatusOr<PendingStep> ReadPendingStep(const std::string& dir, const TrainConfig& config,
-                                            const Shares& shares, bool is_root);
+                                            const Shares& shares, bool is_root,
+                                            const std::vector<std::string>& changed = {});
 
 // This rank's rollouts of a step that has not begun.
 struct StepInFlight {
@@ -72,9 +76,10 @@ absl::Status WriteStepsInFlight(const std::vector<StepInFlight>& steps, int64_t 
                                 const std::string& dir);
 
 // Reads the parts of a rank with these shares, in the order of the steps, whichever ranks have
-// written them. Returns DATA_LOSS if a rollout is missing or damaged.
-absl::StatusOr<std::vector<StepInFlight>> ReadStepsInFlight(const std::string& dir,
-                                                            const TrainConfig& config,
-                                                            const Shares& shares);
+// written them. Scores and rewards that ReadPendingStep would refuse are dropped with a warning, so
+// that they are asked for again. Returns DATA_LOSS if a rollout is missing or damaged.
+absl::StatusOr<std::vector<StepInFlight>> ReadStepsInFlight(
+    const std::string& dir, const TrainConfig& config, const Shares& shares,
+    const std::vector<std::string>& changed = {});
 
 }  // namespace taopd
