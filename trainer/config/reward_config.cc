@@ -93,31 +93,20 @@ void RewardConfig::Declare(SettingTable& v) {
 }
 
 absl::Status CheckReward(const RewardConfig& reward, int64_t num_responses) {
-  const RewardConfig defaults;
   if (!reward.grader.empty() && !reward.url.empty())
     return InvalidArgument("reward.grader and reward.url: give one of them");
   if (!reward.answer_pattern.empty() && reward.grader.empty())
     return InvalidArgument("reward.answer_pattern is for reward.grader, which is empty");
-  const std::pair<const char*, bool> server_settings[] = {
-      {"timeout_s", reward.timeout_s != defaults.timeout_s},
-      {"outage_budget_s", reward.outage_budget_s != defaults.outage_budget_s},
-      {"connect_timeout_s", reward.connect_timeout_s != defaults.connect_timeout_s},
-      {"max_in_flight", reward.max_in_flight != defaults.max_in_flight},
-      {"api_key_env", !reward.api_key_env.empty()}};
-  for (const auto& [name, is_set] : server_settings) {
-    if (is_set && reward.url.empty())
-      return InvalidArgument("reward.", name, " is for reward.url, which is empty");
-  }
+  const std::string of_server = FirstGiven(
+      reward,
+      {"timeout_s", "outage_budget_s", "connect_timeout_s", "max_in_flight", "api_key_env"});
+  if (reward.url.empty() && !of_server.empty())
+    return InvalidArgument("reward.", of_server, " is for reward.url, which is empty");
   if (!reward.IsOn()) {
-    const std::pair<const char*, bool> set[] = {{"weight", reward.weight != defaults.weight},
-                                                {"baseline", reward.baseline != defaults.baseline},
-                                                {"scale", reward.scale != defaults.scale},
-                                                {"clip_low", reward.clip_low != 0},
-                                                {"clip_high", reward.clip_high != 0}};
-    for (const auto& [name, is_set] : set) {
-      if (is_set) return InvalidArgument("reward.", name, ": needs reward.grader or reward.url");
-    }
-    return absl::OkStatus();
+    const std::string given =
+        FirstGiven(reward, {"weight", "baseline", "scale", "clip_low", "clip_high"});
+    return given.empty() ? absl::OkStatus()
+                         : InvalidArgument("reward.", given, ": needs reward.grader or reward.url");
   }
   if (reward.scale == RewardScale::kStd && reward.baseline != RewardBaseline::kGroup) {
     return InvalidArgument("reward.scale = std: reward.baseline is ", NameOf(reward.baseline),

@@ -1,7 +1,6 @@
 #include "trainer/config/rollout_endpoints_config.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace taopd {
 
@@ -62,16 +61,11 @@ absl::Status CheckRolloutEndpoints(const RolloutEndpointsConfig& config) {
     }
   }
   if (config.IsElsewhere() || !config.eval_endpoints.empty()) return absl::OkStatus();
-  const RolloutEndpointsConfig defaults;
-  const std::pair<const char*, bool> server_settings[] = {
-      {"weights_dir", !config.weights_dir.empty()},
-      {"weight_transfer", config.weight_transfer != defaults.weight_transfer},
-      {"on_update", config.on_update != defaults.on_update},
-      {config.FirstGiven(), config.FirstGiven() != nullptr}};
-  for (const auto& [name, is_set] : server_settings) {
-    if (is_set)
-      return InvalidArgument("rollout.", name, ": is for rollout.endpoints, which is empty");
-  }
+  const std::string given =
+      FirstGiven(config, {"weights_dir", "weight_transfer", "on_update", "tls_ca_file",
+                          "tls_cert_file", "api_key_env", "api_key_file"});
+  if (!given.empty())
+    return InvalidArgument("rollout.", given, ": is for rollout.endpoints, which is empty");
   return absl::OkStatus();
 }
 

@@ -145,13 +145,6 @@ absl::Status ServerAccess::CheckAccess(const char* section) const {
   return absl::OkStatus();
 }
 
-const char* ServerAccess::FirstGiven() const {
-  if (!tls_ca_file.empty()) return "tls_ca_file";
-  if (!tls_cert_file.empty()) return "tls_cert_file";
-  if (!api_key_env.empty()) return "api_key_env";
-  return api_key_file.empty() ? nullptr : "api_key_file";
-}
-
 void LoraSettings::Declare(SettingTable& v) {
   v.Setting("rank", &rank,
             "Rank of the adapters that are trained instead of the weights. 0 means no adapters. "

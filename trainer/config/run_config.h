@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/config/kernel_mode.h"
@@ -53,6 +55,24 @@ struct PromptConfig {
   bool shuffle = true;
   void DeclarePrompts(SettingTable& v);
 };
+
+// Returns the first of these settings of a section that has another value than its default. Empty
+// if there is none.
+template <typename Section>
+std::string FirstGiven(Section section, std::initializer_list<std::string_view> names) {
+  Section defaults;
+  const SettingTable given = DescribeSettings(section), unset = DescribeSettings(defaults);
+  for (const std::string_view name : names) {
+    for (size_t i = 0; i < given.settings().size(); ++i) {
+      const Setting& setting = given.settings()[i];
+      if (setting.path == name &&
+          SettingText(setting.value) != SettingText(unset.settings()[i].value)) {
+        return setting.path;
+      }
+    }
+  }
+  return "";
+}
 
 // Accepts numbers above 0 up to 1.
 SettingCheck<double> Fraction();
@@ -106,8 +126,6 @@ struct ServerAccess {
   // Returns INVALID_ARGUMENT, naming the settings of `section`, if of a pair of settings one is
   // missing or both are given.
   absl::Status CheckAccess(const char* section) const;
-  // Returns the name of a setting that is not empty, or null.
-  const char* FirstGiven() const;
 };
 
 inline EnumNames<LoraInit> NamesOf(LoraInit) {

@@ -68,21 +68,12 @@ absl::Status CheckKinds(const TeacherConfig& teacher,
     }
     // connect_timeout_s is not among them: the service files give it to every run, and without a
     // server there is nothing to wait for.
-    const std::pair<const char*, bool> server_settings[] = {
-        {"endpoints", teacher.endpoints != defaults.endpoints},
-        {"model", !teacher.model.empty()},
-        {"revision", !teacher.revision.empty()},
-        {"timeout_s", teacher.timeout_s != defaults.timeout_s},
-        {"outage_budget_s", teacher.outage_budget_s != defaults.outage_budget_s},
-        {"hedge_after_s", teacher.hedge_after_s != defaults.hedge_after_s},
-        {"max_in_flight", teacher.max_in_flight != defaults.max_in_flight},
-        {teacher.FirstGiven(), teacher.FirstGiven() != nullptr},
-        {"cache_dir", !teacher.cache_dir.empty()},
-        {"cache_gb", teacher.cache_gb != defaults.cache_gb}};
-    for (const auto& [name, is_set] : server_settings) {
-      if (is_set)
-        return InvalidArgument("teacher.", name, ": is for servers, and teacher.kind is ", kind);
-    }
+    const std::string given =
+        FirstGiven(teacher, {"endpoints", "model", "revision", "timeout_s", "outage_budget_s",
+                             "hedge_after_s", "max_in_flight", "tls_ca_file", "tls_cert_file",
+                             "api_key_env", "api_key_file", "cache_dir", "cache_gb"});
+    if (!given.empty())
+      return InvalidArgument("teacher.", given, ": is for servers, and teacher.kind is ", kind);
   }
   const bool sets_ema = teacher.ema != defaults.ema, refreshes = teacher.refresh_every > 0;
   if (HasSelfTeacher(teacher, teachers)) {
