@@ -32,6 +32,11 @@ absl::Status CheckObjective(ObjectiveConfig& config) {
   const ObjectiveTerms terms = config.Terms();
   if (const std::string problem = ProblemOf(terms); !problem.empty())
     return InvalidArgument("objective: ", problem);
+  const double below = config.parameters.mask_rho_below, above = config.parameters.mask_rho_above;
+  if (above > 0 && (above < 1 || above < below)) {
+    return InvalidArgument("objective.mask_rho_above = ", above,
+                           ": must be at least 1 and mask_rho_below = ", below);
+  }
   if ((NeedsOf(terms) & kNeedsFullVocabulary) == 0) return absl::OkStatus();
   if (config.support != SupportChoice::kTeacher) {
     return InvalidArgument("objective.support = ", NameOf(config.support), ": ", NameOf(terms),
@@ -153,6 +158,16 @@ absl::Status CheckEvalMode(const TrainConfig& config) {
       "eval.mode = beside with eval.measure = kl: the weights of the student as its own teacher "
       "would change during an evaluation; use eval.mode = blocking, or teacher.weights = start "
       "with teacher.refresh_every = 0");
+}
+
+absl::Status CheckJudge(const EvalConfig& eval, const DataConfig& data) {
+  if (!eval.IsJudgedByServer()) return absl::OkStatus();
+  if (!eval.answer_pattern.empty())
+    return InvalidArgument("eval.answer_pattern is for a grader, and eval.grader is a URL");
+  if (!data.HasSibling()) return absl::OkStatus();
+  return InvalidArgument("eval.grader = ", eval.grader,
+                         ": {sibling} in data.teacher_prompt_template needs a grader that answers "
+                         "at once; give the name of one");
 }
 
 absl::Status CheckTeacherPrompt(const TrainConfig& config) {
@@ -288,40 +303,15 @@ absl::Status CheckSignals(const TrainConfig& config) {
   TAOPD_RETURN_IF_ERROR(CheckReward(config.reward, config.rollout.n));
   TAOPD_RETURN_IF_ERROR(CheckRewardTerm(config.objective, config.reward));
   TAOPD_RETURN_IF_ERROR(CheckNoTeacher(config));
-  if (config.eval.IsJudgedByServer() && !config.eval.answer_pattern.empty())
-    return InvalidArgument("eval.answer_pattern is for a grader, and eval.grader is a URL");
-  if (config.eval.IsJudgedByServer() && config.data.HasSibling()) {
-    return InvalidArgument("eval.grader = ", config.eval.grader,
-                           ": {sibling} in data.teacher_prompt_template needs a grader that "
-                           "answers at once; give the name of one");
-  }
   return CheckOffPolicy(config);
 }
 
-}  // namespace
-
-absl::Status CheckTrainConfig(TrainConfig& config) {
-  TAOPD_RETURN_IF_ERROR(CheckSettings(DescribeSettings(config)));
-  TAOPD_RETURN_IF_ERROR(CheckTeachers(config.teacher, config.teachers));
-  TAOPD_RETURN_IF_ERROR(CheckTeacherPrompt(config));
-  TAOPD_RETURN_IF_ERROR(CheckRolloutEndpoints(config.rollout));
-  TAOPD_RETURN_IF_ERROR(CheckAsyncTeacher(config));
-  TAOPD_RETURN_IF_ERROR(CheckEvalMode(config));
-  if (config.student.lora.is_on() && !config.student.tokenizer.empty())
-    return LoraWithTokenizer("student");
-  TAOPD_RETURN_IF_ERROR(CheckObjective(config.objective));
-  TAOPD_RETURN_IF_ERROR(CheckSignals(config));
-  TAOPD_RETURN_IF_ERROR(CheckSampling(config.rollout, config.LossTerms()));
+// Checks the settings of the loop over the steps.
+absl::Status CheckSteps(const TrainConfig& config) {
   if (config.trainer.early_stop_evaluations > 0 && config.trainer.best_metric.empty()) {
     return InvalidArgument(
         "trainer.early_stop_evaluations = ", config.trainer.early_stop_evaluations,
         ": needs trainer.best_metric, which is empty");
-  }
-  const double below = config.objective.parameters.mask_rho_below;
-  const double above = config.objective.parameters.mask_rho_above;
-  if (above > 0 && (above < 1 || above < below)) {
-    return InvalidArgument("objective.mask_rho_above = ", above,
-                           ": must be at least 1 and mask_rho_below = ", below);
   }
   if (config.rollout.cuda_graphs && config.trainer.kernels == kKernelsComposed) {
     return InvalidArgument(
@@ -337,6 +327,25 @@ absl::Status CheckTrainConfig(TrainConfig& config) {
         "dist.gradients = sharded: the order of its sums depends on the number of ranks, which "
         "dist.deterministic rules out; use whole");
   }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckTrainConfig(TrainConfig& config) {
+  TAOPD_RETURN_IF_ERROR(CheckSettings(DescribeSettings(config)));
+  TAOPD_RETURN_IF_ERROR(CheckTeachers(config.teacher, config.teachers));
+  TAOPD_RETURN_IF_ERROR(CheckTeacherPrompt(config));
+  TAOPD_RETURN_IF_ERROR(CheckRolloutEndpoints(config.rollout));
+  TAOPD_RETURN_IF_ERROR(CheckAsyncTeacher(config));
+  TAOPD_RETURN_IF_ERROR(CheckEvalMode(config));
+  TAOPD_RETURN_IF_ERROR(CheckJudge(config.eval, config.data));
+  if (config.student.lora.is_on() && !config.student.tokenizer.empty())
+    return LoraWithTokenizer("student");
+  TAOPD_RETURN_IF_ERROR(CheckObjective(config.objective));
+  TAOPD_RETURN_IF_ERROR(CheckSignals(config));
+  TAOPD_RETURN_IF_ERROR(CheckSampling(config.rollout, config.LossTerms()));
+  TAOPD_RETURN_IF_ERROR(CheckSteps(config));
   if (config.data.filter_overlong_prompts && config.data.truncation != Truncation::kError) {
     return InvalidArgument(
         "data.truncation = ", NameOf(config.data.truncation),
