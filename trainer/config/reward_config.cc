@@ -2,9 +2,9 @@
 
 #include <cmath>
 
-#include "taopd/objective/objective_parameters.h"
+#include "taopd/objective/check_objective.h"
 #include "trainer/grading/grader.h"
-#include "trainer/http/server_address.h"
+#include "trainer/net/server_address.h"
 
 namespace taopd {
 namespace {

@@ -11,7 +11,7 @@
 
 namespace taopd {
 
-// The way of weights to the servers.
+// The transport of the weights to the servers.
 enum class WeightTransfer {
   kDirectory,  // the servers see rollout.weights_dir under the same path
   kStream,     // the trainer sends them
@@ -22,7 +22,7 @@ inline EnumNames<WeightTransfer> NamesOf(WeightTransfer) {
           {WeightTransfer::kStream, "stream"},
           {WeightTransfer::kNccl, "nccl"}};
 }
-// The end of sequences that a server is generating when new weights come.
+// The treatment of sequences that a server is generating when new weights come.
 enum class OnUpdate {
   kFinish,   // the server waits for them
   kRestart,  // the server drops them; whoever asked for them asks again

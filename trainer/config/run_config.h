@@ -1,5 +1,5 @@
-// Settings that training and supervised fine-tuning share. See common/config/settings.h for how a
-// setting is declared.
+// Settings that the commands train and sft share. See common/config/settings.h for how a setting is
+// declared.
 #pragma once
 
 #include <cstdint>
@@ -123,8 +123,8 @@ struct ServerAccess {
   std::string tls_cert_file;
   std::string tls_key_file;
   void DeclareAccess(SettingTable& v);
-  // Returns INVALID_ARGUMENT, naming the settings of `section`, if of a pair of settings one is
-  // missing or both are given.
+  // Returns INVALID_ARGUMENT, naming the settings with their `section`, if a certificate lacks its
+  // key or a key its certificate, or if the API key comes from two places.
   absl::Status CheckAccess(const char* section) const;
 };
 
@@ -132,8 +132,8 @@ inline EnumNames<LoraInit> NamesOf(LoraInit) {
   return {{LoraInit::kDefault, "default"}, {LoraInit::kGaussian, "gaussian"}};
 }
 
-// The settings of low-rank adapters (LoRA), with PEFT's names: student.lora of training and
-// model.lora of supervised fine-tuning.
+// The settings of low-rank adapters (LoRA), with PEFT's names: student.lora of train and model.lora
+// of sft.
 struct LoraSettings {
   int64_t rank = 0;
   double alpha = 32;

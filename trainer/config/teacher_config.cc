@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "trainer/teacher/transport/endpoint.h"
+#include "trainer/teacher/transport/teacher_protocols.h"
 
 namespace taopd {
 namespace {
@@ -133,12 +133,13 @@ void TeacherConfig::Declare(SettingTable& v) {
             "Number of steps between replacements of the weights start by the current weights. 0 "
             "means that they are never replaced.",
             AtLeast<int64_t>(0));
-  v.Setting(
-       "endpoints", &endpoints,
-       "Servers of one model: " + DescribeTeacherSchemes() + ". Requests go to the least busy one.",
-       SettingCheck<std::vector<std::string>>([](const std::vector<std::string>& list) {
-         return list.empty() ? InvalidArgument("must name at least one server") : absl::OkStatus();
-       }))
+  v.Setting("endpoints", &endpoints,
+            "Servers of one model: " + DescribeSchemes(kTeacherProtocols) +
+                ". Requests go to the least busy one.",
+            SettingCheck<std::vector<std::string>>([](const std::vector<std::string>& list) {
+              return list.empty() ? InvalidArgument("must name at least one server")
+                                  : absl::OkStatus();
+            }))
       .MayChange();
   v.Setting("model", &model,
             "Name of the model on a vLLM or SGLang server. If it is empty, the first model that "

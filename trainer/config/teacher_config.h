@@ -10,7 +10,7 @@
 
 namespace taopd {
 
-// The place where a teacher computes.
+// The source of a teacher's scores.
 enum class TeacherKind { kServer, kSelf, kNone };
 inline EnumNames<TeacherKind> NamesOf(TeacherKind) {
   return {
@@ -24,8 +24,8 @@ inline EnumNames<TeacherWeights> NamesOf(TeacherWeights) {
           {TeacherWeights::kLive, "live"}};
 }
 
-// The section `teacher`. With several teachers its settings, except `endpoints` and `model`, apply
-// to each of them.
+// The section `teacher`. With several teachers, its settings apply to each of them, except `kind`,
+// `endpoints`, `model` and `revision`, which each entry has.
 struct TeacherConfig : ServerAccess {
   TeacherKind kind = TeacherKind::kServer;
   TeacherWeights weights = TeacherWeights::kStart;

@@ -55,7 +55,7 @@ enum class AsyncSave { kAuto, kOn, kOff };
 inline EnumNames<AsyncSave> NamesOf(AsyncSave) {
   return {{AsyncSave::kAuto, "auto"}, {AsyncSave::kOn, "on"}, {AsyncSave::kOff, "off"}};
 }
-// The value of a metric that is the best.
+// Whether the smallest or the largest value of a metric is the best.
 enum class BestIs { kSmallest, kLargest };
 inline EnumNames<BestIs> NamesOf(BestIs) {
   return {{BestIs::kSmallest, "smallest"}, {BestIs::kLargest, "largest"}};

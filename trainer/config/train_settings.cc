@@ -1,15 +1,15 @@
 // Declares the settings of `taopd-trainer train` and `eval`: names, texts and ranges.
-#include "taopd/objective/objective_parameters.h"
+#include "taopd/objective/check_objective.h"
 #include "trainer/config/train_config.h"
 #include "trainer/grading/grader.h"
-#include "trainer/http/server_address.h"
+#include "trainer/net/server_address.h"
 
 namespace taopd {
 namespace {
 
 std::vector<std::string> ObjectiveNames() {
   std::vector<std::string> names;
-  for (const ObjectiveInfo& row : AllObjectives()) names.emplace_back(row.name);
+  for (const ObjectiveInfo& row : kObjectives) names.emplace_back(row.name);
   return names;
 }
 
