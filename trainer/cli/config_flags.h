@@ -58,7 +58,8 @@ void PrintChangedSettings(Config config) {
 struct RunFlags {
   ConfigFlags config;
   StartMode mode;
-  RunState state;  // lives as long as the process, for the thread that takes the signals
+  // Shared with the thread that takes the signals (StopOnSignals).
+  std::shared_ptr<RunState> state = std::make_shared<RunState>();
 
   // Adds --config and --set, and --resume, --allow-change and --overwrite.
   static std::shared_ptr<RunFlags> AddTo(CLI::App* app);

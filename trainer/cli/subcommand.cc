@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <iostream>
 #include <thread>
+#include <utility>
 
 #include "common/base/log.h"
 #include "trainer/control/repeated_signals.h"
@@ -69,8 +70,9 @@ void HandleSignalsWith(std::function<void(const sigset_t&)> handle) {
 
 }  // namespace
 
-void StopOnSignals(RunState* state) {
-  HandleSignalsWith([state](const sigset_t& signals) { HandleSignals(signals, state); });
+void StopOnSignals(std::shared_ptr<RunState> state) {
+  HandleSignalsWith(
+      [state = std::move(state)](const sigset_t& signals) { HandleSignals(signals, state.get()); });
 }
 
 void EndOnSignals(std::string reason) {

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <span>
 #include <string>
 
 #include "trainer/control/run_state.h"
@@ -30,8 +32,8 @@ int EndCommand(const absl::Status& result);
 // Makes the first SIGTERM or SIGINT ask `state` for a stop: the run is saved, the exit code is 75.
 // Others within five seconds are the same request (repeated_signals.h). A later one ends the
 // process at once with code 77, after a line that says which step is saved. Call it before any
-// other thread starts. `state` must live as long as the process.
-void StopOnSignals(RunState* state);
+// other thread starts. The thread that takes the signals shares `state` and never ends.
+void StopOnSignals(std::shared_ptr<RunState> state);
 
 // For a command that leaves nothing half done: SIGTERM or SIGINT ends the process at once with code
 // 75, after a line that gives `reason`. Call it before any other thread starts.

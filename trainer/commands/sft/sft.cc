@@ -309,10 +309,10 @@ Subcommand AddSft(CLI::App& app) {
   return {command, [flags]() -> absl::Status {
             SftConfig config;
             TAOPD_RETURN_IF_ERROR(flags->config.Read(&config));
-            StopOnSignals(&flags->state);
+            StopOnSignals(flags->state);
             TAOPD_RETURN_IF_ERROR(BadUsage(CheckIsAlone()));
             PrintChangedSettings(config);
-            return SftRun(std::move(config), &flags->state).Run(flags->mode);
+            return SftRun(std::move(config), flags->state.get()).Run(flags->mode);
           }};
 }
 

@@ -57,8 +57,8 @@ Subcommand AddTrain(CLI::App& app) {
       ->excludes("--resume");
   return {command, [flags]() -> absl::Status {
             TAOPD_ASSIGN_OR_RETURN(TrainConfig config, flags->config.ReadTrainConfig());
-            StopOnSignals(&flags->state);
-            return RunTraining(std::move(config), flags->mode, &flags->state);
+            StopOnSignals(flags->state);
+            return RunTraining(std::move(config), flags->mode, flags->state.get());
           }};
 }
 
