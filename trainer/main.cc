@@ -5,7 +5,7 @@
 #include "common/base/memory.h"
 #include "common/base/run_main.h"
 #include "common/base/thread_waits.h"
-#include "trainer/cli/command_line.h"
+#include "trainer/cli/subcommand.h"
 #include "trainer/commands/catch_exceptions.h"
 
 namespace taopd {

@@ -1,10 +1,9 @@
-#include "trainer/cli/command_line.h"
-
 #include <absl/strings/str_join.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <iostream>
 #include <memory>
 #include <set>
 #include <string>
@@ -14,6 +13,7 @@
 #include "common/base/thread_waits.h"
 #include "common/config/settings.h"
 #include "kernels/cpu/isa/isa.h"
+#include "trainer/cli/subcommand.h"
 
 namespace taopd {
 namespace {
@@ -67,6 +67,19 @@ std::string DescribeUnknownArgument(const CLI::App& app) {
                   DidYouMean(words[0], OptionNames(*command)));
   }
   return "";
+}
+
+// Reports on standard error why a command failed, if it did. Returns the process's exit code.
+int EndCommand(const absl::Status& result) {
+  const ExitCode code = ExitCodeOf(result);
+  if (result.ok() || result.message().empty()) return code;
+  std::cout.flush();
+  if (IsStop(code)) {
+    LogInfo("stopped", {{"reason", std::string(result.message())}});
+  } else {
+    std::fprintf(stderr, "taopd-trainer: %s\n", std::string(result.message()).c_str());
+  }
+  return code;
 }
 
 }  // namespace

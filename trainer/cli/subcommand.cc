@@ -3,8 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <cstdio>
-#include <iostream>
+#include <chrono>
 #include <thread>
 #include <utility>
 
@@ -12,19 +11,6 @@
 #include "trainer/control/repeated_signals.h"
 
 namespace taopd {
-
-int EndCommand(const absl::Status& result) {
-  const ExitCode code = ExitCodeOf(result);
-  if (result.ok() || result.message().empty()) return code;
-  std::cout.flush();
-  if (IsStop(code)) {
-    LogInfo("stopped", {{"reason", std::string(result.message())}});
-  } else {
-    std::fprintf(stderr, "taopd-trainer: %s\n", std::string(result.message()).c_str());
-  }
-  return code;
-}
-
 namespace {
 
 std::string WhatIsSaved(const RunState& state) {

@@ -1,5 +1,6 @@
-// A subcommand of taopd-trainer: its options, and what it does. Each is declared, with its body, in
-// a source of trainer/commands, and has one row in main.cc.
+// The subcommands of taopd-trainer and the command line that chooses one of them. A subcommand is
+// its options and what it does. Each is declared, with its body, in a source of trainer/commands,
+// and has one row in main.cc.
 #pragma once
 
 #include <functional>
@@ -19,15 +20,20 @@ namespace taopd {
 struct Subcommand {
   CLI::App* app = nullptr;  // owned by the application
   // Called after the line is parsed, if it names this subcommand. Errors carry their exit code; one
-  // without a message has been reported. Exceptions are caught by the caller (process.h).
+  // without a message has been reported. The command line's guard catches exceptions.
   std::function<absl::Status()> run;
 };
 
 // Adds a subcommand with its options to `app`. Subcommand::run owns the options' values.
 using AddSubcommand = Subcommand (*)(CLI::App& app);
+// Calls a function and turns its exceptions into failures (CatchExceptions in catch_exceptions.h).
+using ExceptionGuard = absl::Status (*)(const std::function<absl::Status()>& run);
 
-// Reports on standard error why a command failed, if it did, and returns the process's exit code.
-int EndCommand(const absl::Status& result);
+// Parses the line and runs the subcommand that it names under `guard`. Prints help, names words of
+// the line that it does not know, and reports errors. Returns the exit code of the process. The
+// help text lists `subcommands` in their order.
+int RunCommandLine(int argc, char** argv, std::span<const AddSubcommand> subcommands,
+                   ExceptionGuard guard);
 
 // Makes the first SIGTERM or SIGINT ask `state` for a stop: the run is saved, the exit code is 75.
 // Others within five seconds are the same request (repeated_signals.h). A later one ends the
