@@ -21,6 +21,13 @@ inline absl::Status WithExitCode(ExitCode code, absl::Status status) {
   return status;
 }
 
+// The same for a value or an error.
+template <typename T>
+absl::StatusOr<T> WithExitCode(ExitCode code, absl::StatusOr<T> result) {
+  if (result.ok()) return result;
+  return WithExitCode(code, std::move(result).status());
+}
+
 // Returns the status of a Status or a StatusOr.
 inline const absl::Status& StatusOf(const absl::Status& status) { return status; }
 template <typename T>
@@ -33,19 +40,6 @@ inline ExitCode ExitCodeOf(const absl::Status& status) {
   if (status.ok()) return kExitOk;
   const auto code = status.GetPayload(kExitCodeUrl);
   return code ? static_cast<ExitCode>(std::stoi(std::string(*code))) : kExitInternal;
-}
-
-// The same for a value or an error.
-template <typename T>
-absl::StatusOr<T> WithExitCode(ExitCode code, absl::StatusOr<T> result) {
-  if (result.ok()) return result;
-  return WithExitCode(code, std::move(result).status());
-}
-
-template <typename T>
-absl::StatusOr<T> Annotate(absl::StatusOr<T> result, const std::string& where) {
-  if (result.ok()) return result;
-  return Annotate(result.status(), where);
 }
 
 // Returns whether a server that the process needs does not answer, or refuses the API key. Such an
@@ -72,7 +66,7 @@ Result BadModel(Result result) {
 }
 
 // Returns a status without a message, for a command that has reported its errors itself.
-inline absl::Status EndsWith(int code) {
+inline absl::Status WithoutMessage(int code) {
   return WithExitCode(static_cast<ExitCode>(code),
                       code == kExitOk ? absl::OkStatus() : absl::UnknownError(""));
 }
