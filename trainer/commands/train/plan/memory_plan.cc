@@ -7,7 +7,7 @@
 
 #include "common/base/memory.h"
 #include "common/engine/model_plan.h"
-#include "common/memory/own_limits.h"
+#include "common/memory/memory_budget.h"
 #include "common/model/decoder.h"
 #include "taopd/base/round_up.h"
 #include "trainer/commands/configured_parts.h"
@@ -48,7 +48,7 @@ absl::StatusOr<PlannedStudent> ReadStudent(const TrainConfig& config,
   return student;
 }
 
-// The plan's input for settings of which none is auto but, possibly, the KV pool.
+// Returns the input of the plan. REQUIRES: no setting is auto, except possibly the KV pool.
 TrainingPlanInput InputOf(const TrainConfig& config, const PlannedStudent& student,
                           const MemoryBudget& budget, int64_t num_ranks) {
   const auto& [model, dtype, lora] = student;
@@ -235,6 +235,32 @@ absl::StatusOr<DiskPlan> DiskPlanOf(const TrainConfig& config, const std::string
                    .weights_dir = config.rollout.weights_dir});
 }
 
+namespace {
+
+// Returns the number of parameters that a token is computed with. An embedding that is not also the
+// head is only read, and a token meets some of the experts.
+int64_t ActiveParameters(const ModelConfig& model) {
+  int64_t active = model.NumParameters();
+  if (!model.tie_word_embeddings) active -= model.vocab_size * model.hidden_size;
+  for (int64_t layer = 0; layer < model.num_hidden_layers; ++layer) {
+    if (!model.IsSparse(layer)) continue;
+    active -= (model.moe.num_experts - model.moe.experts_per_token) * 3 * model.hidden_size *
+              model.moe.intermediate_size;
+  }
+  return active;
+}
+
+// Returns the bytes that an update reads and writes for one parameter. The gradient is read twice
+// and cleared; both moments and the weights that take the update are read and written, and if these
+// are a float32 copy, the weights of `weight_bytes` are written as well.
+int64_t UpdateBytesPerParameter(const OptimizerConfig& config, int64_t weight_bytes) {
+  const int64_t moments = config.moments == MomentsDtype::kBfloat16 ? 8 : 16;
+  const bool has_copy = weight_bytes != 4 && config.master == MasterWeights::kFloat32;
+  return 12 + moments + (has_copy ? 8 + weight_bytes : 2 * weight_bytes);
+}
+
+}  // namespace
+
 absl::StatusOr<StepWork> StepWorkOf(const TrainConfig& config, const std::string& model_dir,
                                     int64_t num_ranks) {
   TAOPD_ASSIGN_OR_RETURN(const PlannedStudent student, ReadStudent(config, model_dir));
@@ -243,14 +269,7 @@ absl::StatusOr<StepWork> StepWorkOf(const TrainConfig& config, const std::string
   work.num_parameters = model.NumParameters();
   work.adapter_parameters = lora.total();
   work.bytes_per_weight = SizeOf(dtype);
-  // An embedding that is not also the head is only read. A token meets some of the experts.
-  work.active_parameters = model.NumParameters();
-  if (!model.tie_word_embeddings) work.active_parameters -= model.vocab_size * model.hidden_size;
-  for (int64_t layer = 0; layer < model.num_hidden_layers; ++layer) {
-    if (!model.IsSparse(layer)) continue;
-    work.active_parameters -= (model.moe.num_experts - model.moe.experts_per_token) * 3 *
-                              model.hidden_size * model.moe.intermediate_size;
-  }
+  work.active_parameters = ActiveParameters(model);
   work.kv_bytes_per_token = model.KvBytesPerToken(work.bytes_per_weight);
   work.num_sequences = config.data.train_batch_size * config.rollout.n;
   work.prompt_tokens = config.data.max_prompt_length;
@@ -270,13 +289,8 @@ absl::StatusOr<StepWork> StepWorkOf(const TrainConfig& config, const std::string
     work.micro_batches = CeilDiv(sequences, in_micro_batch);
   }
   work.recomputes_layers = config.trainer.recompute == RecomputeChoice::kFull;
-  // The gradient is read twice and cleared; both moments and the weights that take the update are
-  // read and written, and if these are a float32 copy, the weights are written as well.
-  const int64_t moments = config.optimizer.moments == MomentsDtype::kBfloat16 ? 8 : 16;
-  const int64_t trained_bytes = work.adapter_parameters > 0 ? 4 : work.bytes_per_weight;
-  const bool has_master = trained_bytes != 4 && config.optimizer.master == MasterWeights::kFloat32;
-  work.optimizer_bytes_per_parameter =
-      12 + moments + (has_master ? 8 + trained_bytes : 2 * trained_bytes);
+  work.optimizer_bytes_per_parameter = UpdateBytesPerParameter(
+      config.optimizer, work.adapter_parameters > 0 ? 4 : work.bytes_per_weight);
   work.updates_on_host = config.optimizer.offload;
   work.num_ranks = num_ranks;
   return work;

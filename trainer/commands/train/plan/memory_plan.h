@@ -55,12 +55,12 @@ absl::StatusOr<EnginePlan> ResolveAuto(TrainConfig* config, const std::string& m
 std::vector<MemoryLine> ModelCopyLines(const TrainConfig& config, const ModelConfig& model,
                                        DataType dtype, const MemoryBudget& budget);
 
-// Checkpoints that a run keeps besides the newest: the best one, the one that a roll-back would go
-// to, and the one whose weights are evaluated beside training.
+// Returns the number of checkpoints that a run keeps besides the newest: the best one, the one that
+// a roll-back would go to, and the one whose weights are evaluated beside training.
 int64_t MaxPinnedCheckpoints(const TrainConfig& config);
 
-// The versions of the weights that exist at once for rollout.endpoints, and for
-// rollout.eval_endpoints. Each rank writes one, and each server may still be reading an older one.
+// Returns the number of versions of the weights that exist at once for rollout.endpoints and for
+// rollout.eval_endpoints: each rank writes one, and each server may still be reading an older one.
 int64_t MaxPublishedVersions(const TrainConfig& config, int64_t num_ranks);
 
 // Plans the disks of a new run of `config` on `num_ranks` ranks (disk_plan.h). Errors are those of
@@ -68,7 +68,7 @@ int64_t MaxPublishedVersions(const TrainConfig& config, int64_t num_ranks);
 absl::StatusOr<DiskPlan> DiskPlanOf(const TrainConfig& config, const std::string& model_dir,
                                     int64_t num_ranks);
 
-// The work of a step of a configuration in which nothing is auto, for EstimateStep.
+// Returns the work of a step for EstimateStep. REQUIRES: nothing in the configuration is auto.
 absl::StatusOr<StepWork> StepWorkOf(const TrainConfig& config, const std::string& model_dir,
                                     int64_t num_ranks);
 

@@ -83,8 +83,8 @@ std::vector<MemoryLine> SelfTeacherLines(const TrainConfig& config, const ModelC
   return lines;
 }
 
-// The engine whose steps take the memory of an evaluation.
-EngineOptions EngineOf(const TrainConfig& config) {
+// Returns the options of an engine whose steps take as much memory as an evaluation.
+EngineOptions EngineOfEvaluation(const TrainConfig& config) {
   EngineOptions options = EvaluationEngineOptions(config);
   if (!config.rollout.eval_endpoints.empty()) {  // nothing is computed here
     options.kv_cache_bytes = 0;
@@ -108,7 +108,7 @@ std::vector<MemoryLine> EvaluationLines(const TrainConfig& config, const ModelCo
       config.data.val.empty()) {
     return {};
   }
-  EnginePlanInput input = PlanInputOf(EngineOf(config), model, dtype, budget);
+  EnginePlanInput input = PlanInputOf(EngineOfEvaluation(config), model, dtype, budget);
   input.weights_are_parameters = true;
   return LinesOfCopy(
       config, std::move(input),

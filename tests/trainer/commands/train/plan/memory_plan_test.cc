@@ -67,7 +67,7 @@ TEST_F(MemoryPlanTest, ThePapersLargePairsFitOneGpu) {
     EXPECT_GT(plan.kv_pool_bytes(), 5 * kGb) << name;
     ASSERT_OK_AND_ASSIGN(const ModelConfig student, LoadModelConfig(dir_.path()));
     EXPECT_GT(HeldBytes(plan.lines, "cpu"), 8 * student.NumParameters());
-    EXPECT_THAT(PlanText(plan), ::testing::HasSubstr("total on the host: "));
+    EXPECT_THAT(PlanText(plan), HasSubstr("total on the host: "));
     // A CPU cannot offload to a host.
     MemoryBudget cpu = Gpu(800 * kGb);
     cpu.device = "cpu";
@@ -109,7 +109,7 @@ TEST_F(MemoryPlanTest, GradientsAreShardedIfTheyMust) {
   EXPECT_EQ(chosen(160, 8), "whole none");
   EXPECT_EQ(chosen(160, 1), "auto full");
   EXPECT_EQ(chosen(80, 8), "whole full");
-  EXPECT_THAT(chosen(60, 8), ::testing::StartsWith("sharded"));
+  EXPECT_THAT(chosen(60, 8), StartsWith("sharded"));
   recipe.dist.deterministic = true;
   TrainConfig config = recipe;
   EXPECT_ERROR(ResolveAuto(&config, dir_.path(), Gpu(60 * kGb), {.num_ranks = 8}),
@@ -182,18 +182,24 @@ TEST_F(MemoryPlanTest, ThePoolFollowsTheSequencesOfARun) {
   EXPECT_EQ(num_sequences(run, 1), 16);
 }
 
+// Returns the bytes that are held for an item, or 0.
+int64_t BytesOf(const EnginePlan& plan, MemoryItem item) {
+  int64_t bytes = 0;
+  for (const MemoryLine& line : plan.lines) {
+    if (line.item == item && line.kind == MemoryKind::kHeld) bytes += line.bytes;
+  }
+  return bytes;
+}
+
 // An evaluation beside training shares the frozen base with the student, as rollouts ahead do.
 TEST_F(MemoryPlanTest, EvaluationsBesideTrainingHoldOnlyWhatIsTrained) {
   const auto evaluation_bytes = [&](int64_t lora_rank) {
     TrainConfig config = Recipe("qwen3_1.7b.yaml", kQwen3_1_7b);
     config.eval.mode = EvalMode::kBeside;
     config.student.lora.rank = lora_rank;
-    int64_t bytes = 0;
     const auto plan = ResolveAuto(&config, dir_.path(), Gpu(1000 * kGb));
     EXPECT_OK(plan);
-    for (const MemoryLine& line : plan->lines)
-      bytes += line.item == MemoryItem::kEvaluationWeights ? line.bytes : 0;
-    return bytes;
+    return BytesOf(*plan, MemoryItem::kEvaluationWeights);
   };
   const int64_t whole = evaluation_bytes(0), adapters = evaluation_bytes(16);
   EXPECT_GT(whole, int64_t{3} * kGb);  // 1.7 billion parameters in bfloat16
@@ -209,12 +215,9 @@ TEST_F(MemoryPlanTest, EvaluationsElsewherePackNoWeights) {
     config.rollout.endpoints = config.rollout.eval_endpoints = servers;
     MemoryBudget budget = Gpu(1000 * kGb);
     budget.device = "cpu";
-    int64_t bytes = 0;
     const auto plan = ResolveAuto(&config, dir_.path(), budget);
     EXPECT_OK(plan);
-    for (const MemoryLine& line : plan->lines)
-      bytes += line.item == MemoryItem::kEvaluationWeights ? line.bytes : 0;
-    return bytes;
+    return BytesOf(*plan, MemoryItem::kEvaluationWeights);
   };
   const int64_t here = evaluation_bytes({}), elsewhere = evaluation_bytes({"grpc://a:1"});
   EXPECT_GT(elsewhere, int64_t{3} * kGb);
@@ -272,15 +275,6 @@ TEST_F(MemoryPlanTest, TheDiskPlanCountsTheWeightsForServersOfRollouts) {
   ASSERT_OK_AND_ASSIGN(const DiskPlan apart, DiskPlanOf(config, dir_.path(), 2));
   EXPECT_EQ(apart.weights_dir, "/proc/self");
   EXPECT_EQ(apart.total_bytes(), without.total_bytes());
-}
-
-// Returns the bytes that are held for an item, or 0.
-int64_t BytesOf(const EnginePlan& plan, MemoryItem item) {
-  int64_t bytes = 0;
-  for (const MemoryLine& line : plan.lines) {
-    if (line.item == item && line.kind == MemoryKind::kHeld) bytes += line.bytes;
-  }
-  return bytes;
 }
 
 TEST_F(MemoryPlanTest, AStudentThatTeachesHasALineForEachThingItHolds) {
