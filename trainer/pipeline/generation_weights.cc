@@ -43,10 +43,10 @@ void GenerationWeights::Take(int64_t version) {
                                       to = decoder_->TrainedParameters();
     for (size_t i = 0; i < from.size(); ++i) at::Tensor(to[i].second).copy_(from[i].second);
   }
-  Written(version);
+  PrepareWritten(version);
 }
 
-void GenerationWeights::Written(int64_t version) {
+void GenerationWeights::PrepareWritten(int64_t version) {
   const c10::InferenceMode inference;
   if (packs_) decoder_->PrepareInference();
   version_.store(version);

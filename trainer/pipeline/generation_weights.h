@@ -33,7 +33,7 @@ class GenerationWeights final : public RolloutWeights {
   void Take(int64_t version) override;
   // Prepares inference with weights that the caller has written into the decoder, and that are
   // `version` from then on. REQUIRES: as Take.
-  void Written(int64_t version);
+  void PrepareWritten(int64_t version);
   int64_t version() const override { return version_.load(); }
   const std::shared_ptr<Decoder>& decoder() const { return decoder_; }
 

@@ -10,16 +10,6 @@
 #include "trainer/commands/train/setup/ranks.h"
 
 namespace taopd {
-namespace {
-
-const double* Find(const Metrics& metrics, const std::string& name) {
-  for (const auto& [key, value] : metrics) {
-    if (key == name) return &value;
-  }
-  return nullptr;
-}
-
-}  // namespace
 
 RunEvaluations::RunEvaluations(const RunContext& context, const TrainingData* data,
                                RolloutParts* rollouts, TeacherParts* teacher,
@@ -122,7 +112,7 @@ absl::StatusOr<EvalResult> RunEvaluations::Measure() {
 
 absl::Status RunEvaluations::Run() {
   if (!is_beside()) return RunBlocking();
-  if (!open_ || open_->step() != run_.state().step) {
+  if (!beside_ || beside_->step() != run_.state().step) {
     TAOPD_RETURN_IF_ERROR(Finish());
     if (EndsEarly()) LogEarlyStop();
     Begin();
@@ -152,8 +142,8 @@ void RunEvaluations::Begin() {
   state.open_evaluation = state.step;
   lifecycle_.PinEvaluated(state.step);
   rollouts_.evaluation_snapshot->Take(state.step);
-  open_.emplace(context_, data_.problems, rollouts_.evaluation_snapshot.get(),
-                teacher_.client.get(), state.step, OpenJournal(state.step, state.train_seconds));
+  beside_.emplace(context_, data_.problems, rollouts_.evaluation_snapshot.get(),
+                  teacher_.client.get(), state.step, OpenJournal(state.step, state.train_seconds));
 }
 
 absl::Status RunEvaluations::ResumeInterrupted() {
@@ -175,37 +165,38 @@ absl::Status RunEvaluations::ResumeInterrupted() {
   TAOPD_RETURN_IF_ERROR(AgreeOnFailure(&group_, loaded.ok() ? loaded : BadData(loaded)));
   state.open_evaluation = step;
   lifecycle_.PinEvaluated(step);
-  open_.emplace(context_, data_.problems, rollouts_.evaluation_snapshot.get(),
-                teacher_.client.get(), step, OpenJournal(step, then->train_seconds));
+  beside_.emplace(context_, data_.problems, rollouts_.evaluation_snapshot.get(),
+                  teacher_.client.get(), step, OpenJournal(step, then->train_seconds));
   return absl::OkStatus();
 }
 
 absl::Status RunEvaluations::RecordIfReady() {
-  if (!open_) return absl::OkStatus();
+  if (!beside_) return absl::OkStatus();
   TAOPD_ASSIGN_OR_RETURN(
       const int64_t unready,
-      WithExitCode(kExitUnavailable, group_.AgreeOnLargest(open_->IsReady() ? 0 : 1)));
+      WithExitCode(kExitUnavailable, group_.AgreeOnLargest(beside_->IsReady() ? 0 : 1)));
   return unready > 0 ? absl::OkStatus() : RecordReady();
 }
 
 absl::Status RunEvaluations::Finish() {
-  if (!open_) return absl::OkStatus();
+  if (!beside_) return absl::OkStatus();
   const absl::Time start = absl::Now();
   context_.run_state.SetPhase(TrainerPhase::kEvaluating);
-  while (!open_->IsReady(absl::Seconds(1))) {
-    if (const absl::Status status = OnWait(open_->num_added()); !status.ok()) open_->Cancel(status);
+  while (!beside_->IsReady(absl::Seconds(1))) {
+    if (const absl::Status status = OnWait(beside_->num_added()); !status.ok())
+      beside_->Cancel(status);
   }
   time_ += absl::Now() - start;
   context_.trace.Add("evaluation", start);
   return RecordReady();
 }
 
-void RunEvaluations::Abandon() { open_.reset(); }
+void RunEvaluations::Abandon() { beside_.reset(); }
 
 absl::Status RunEvaluations::RecordReady() {
-  const int64_t step = open_->step();
-  const absl::StatusOr<EvalResult> result = open_->Take();
-  open_.reset();
+  const int64_t step = beside_->step();
+  const absl::StatusOr<EvalResult> result = beside_->Take();
+  beside_.reset();
   if (!group_.health().ok()) return WithExitCode(kExitUnavailable, group_.health());
   if (!result.ok()) return Failed(step, result.status());
   TAOPD_RETURN_IF_ERROR(Record(step, *result));
@@ -235,7 +226,7 @@ absl::Status RunEvaluations::Failed(int64_t step, const absl::Status& status) {
     TAOPD_RETURN_IF_ERROR(lifecycle_.SaveUntilStored());
   if (is_out_of_memory) {
     return lifecycle_.OutOfMemorySaved(Concat("the evaluation after step ", step),
-                                   std::string(status.message()));
+                                       std::string(status.message()));
   }
   if (absl::IsCancelled(status)) {
     LogInfo("stopping", {{"reason", std::string(status.message())}});
@@ -248,7 +239,7 @@ absl::Status RunEvaluations::Failed(int64_t step, const absl::Status& status) {
 void RunEvaluations::ObserveMetrics(int64_t step, const Metrics& metrics) {
   const std::string& name = config_.trainer.best_metric;
   if (name.empty()) return;
-  const double* value = Find(metrics, name);
+  const double* value = FindMetric(metrics, name);
   if (value == nullptr) {
     LogWarning("trainer.best_metric is not among the metrics of the evaluation",
                {{"best_metric", name}});

@@ -97,7 +97,7 @@ class RunEvaluations {
   std::vector<std::pair<int64_t, double>> values_;  // of best_metric, by step
   int64_t named_best_step_ = -1;  // the step in best.json, whose checkpoint is kept
   absl::Duration time_;
-  std::optional<BesideEvaluation> open_;
+  std::optional<BesideEvaluation> beside_;
 };
 
 }  // namespace taopd

@@ -130,7 +130,7 @@ absl::StatusOr<EvalResult> BesideEvaluation::Measure(
                                 ? AccuracyPart{group_->rank(), group_->world_size(), exchange}
                                 : AccuracyPart();
   absl::StatusOr<EvalResult> result = EvalResult();
-  const absl::Status ran = Guarded([&] {
+  const absl::Status ran = CatchTorchErrors([&] {
     result = MeasureStudent(
         context_.config, *part_.records, model, [&] { return OnWait(cancelled); }, part,
         journal_ ? &*journal_ : nullptr);

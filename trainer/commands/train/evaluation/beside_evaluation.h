@@ -64,7 +64,7 @@ class BesideEvaluation {
   bool IsReady(absl::Duration timeout = absl::ZeroDuration()) { return thread_->IsReady(timeout); }
   // Returns the number of results that the journal has got.
   int64_t num_added() const { return num_added_.load(); }
-  // Ends this rank's part soon, with `why`. Local.
+  // Makes this rank's part end soon, with `why`. Local.
   void Cancel(const absl::Status& why);
   // Returns the result on all ranks. REQUIRES: the parts of all ranks are ready.
   absl::StatusOr<EvalResult> Take();

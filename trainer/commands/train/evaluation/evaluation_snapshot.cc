@@ -16,8 +16,7 @@ class PublishedEngine final : public RolloutEngine {
  public:
   PublishedEngine(RemoteRolloutEngine* servers, const PublishedWeights* weights)
       : servers_(servers), weights_(weights) {}
-  void Generate(std::vector<RolloutRequest> requests,
-                std::function<void(int64_t, absl::StatusOr<Rollout>)> done) override {
+  void Generate(std::vector<RolloutRequest> requests, Done done) override {
     for (RolloutRequest& request : requests) request.policy_version = weights_->version();
     servers_->Generate(std::move(requests), std::move(done));
   }
@@ -61,7 +60,7 @@ void EvaluationSnapshot::Take(int64_t step) {
 absl::Status EvaluationSnapshot::Load(int64_t step, const std::string& model_dir) {
   yields_.store(true);
   TAOPD_RETURN_IF_ERROR(ReloadWeights(model_dir, decoder()));
-  weights_->Written(step);
+  weights_->PrepareWritten(step);
   if (published_ != nullptr) published_->Take(step);
   return absl::OkStatus();
 }
