@@ -25,8 +25,8 @@ struct EvaluatedModel {
 
 // Measures eval.measure on `records`: the accuracy or the KL divergence to the teacher. Calls
 // `on_wait`, unless it is empty, about once a second; an error from it ends the measurement and
-// becomes the result. The accuracy may be one part of several. Results in `journal`, which may be
-// null, are not measured again.
+// becomes the result. `part` is this process's part of an accuracy that several processes measure
+// together. Results in `journal`, which may be null, are not measured again.
 absl::StatusOr<EvalResult> MeasureStudent(const TrainConfig& config,
                                           const std::vector<PromptRecord>& records,
                                           const EvaluatedModel& model,

@@ -114,7 +114,8 @@ class SftRun {
     return ReadModelConfig(config_.model.init, config_.model.config);
   }
 
-  // Published weights, or random ones of a config.json, which then also names the special tokens.
+  // Returns published weights, or random ones for a config.json, which then also names the special
+  // tokens.
   absl::StatusOr<Student> MakeStudent() {
     const SftModelConfig& model = config_.model;
     if (!model.init.empty()) {

@@ -20,8 +20,8 @@ RunPipeline::RunPipeline(const RunContext& context, const TrainingData* data,
       step_context_(*step_context),
       lifecycle_(*lifecycle) {}
 
-// The positions come from older weights with every objective. What the sampled token estimates is
-// corrected by the ratio of the two policies; nothing else is.
+// The responses come from older weights. An objective that estimates a mean from the sampled token
+// corrects it by the ratio of the two policies; the others correct nothing.
 void RunPipeline::WarnOfStaleness() const {
   const ObjectiveTerms terms = config_.objective.Terms();
   std::string uncorrected;

@@ -13,7 +13,7 @@
 
 namespace taopd {
 
-// Without either of them, all calls do nothing.
+// Without trainer.async_steps and rollout.endpoints, all calls do nothing.
 class RunPipeline {
  public:
   // All must outlive the object. Restart makes the steps of `step_context` use the rollouts.

@@ -94,12 +94,12 @@ absl::StatusOr<bool> TrainingRun::SetUp(const StartMode& mode) {
   ProcessGroup* const group = parts_.group;
   TAOPD_RETURN_IF_ERROR(CheckAndPlan(&parts_));
   TAOPD_RETURN_IF_ERROR(LoadStudentOfRun(mode, &parts_));
-  // Before the teacher is asked for: a finished run needs none.
+  // This comes before the wait for the teacher, because a finished run needs none.
   TAOPD_ASSIGN_OR_RETURN(const bool is_finished, IsFinished());
   if (is_finished) return true;
   if (absl::Status connected = AgreeOnFailure(group, Connect(&parts_)); !connected.ok())
     return run.WithChangedSettings(connected);
-  auto facts = FactsOfRun(parts_);
+  auto facts = FactsOfRun(&parts_);
   if (absl::Status read = group->AgreeOnStatus(facts.status()); !read.ok())
     return run.WithChangedSettings(BadData(read));
   TAOPD_RETURN_IF_ERROR(run.CheckFacts(*facts));
@@ -109,7 +109,7 @@ absl::StatusOr<bool> TrainingRun::SetUp(const StartMode& mode) {
     return false;
   }
   report_.MeasureDevice();
-  // From here on there is something to save: a stop is for the loop.
+  // From here on there is something to save, so the loop handles a request to stop.
   parts_.run_state->PassStopsOn([group](ExitCode code) { group->RequestStop(code); });
   TAOPD_RETURN_IF_ERROR(run.OpenOutput());
   TAOPD_RETURN_IF_ERROR(guard_.Restore());
@@ -285,7 +285,7 @@ absl::StatusOr<StepResult> TrainingRun::TrainOn(const std::vector<const PromptRe
   } catch (const std::exception& error) {
     if (!IsOutOfMemory(error)) throw;
     return lifecycle_.OutOfMemory(before, changes_before, Concat("step ", before.step + 1),
-                              error.what());
+                                  error.what());
   }
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 
 #include "common/dist/process_group.h"
 #include "common/metrics/sink.h"
@@ -16,15 +15,15 @@ namespace taopd {
 // on its machine, if there is one.
 absl::Status JoinRanks(TrainConfig* config, std::unique_ptr<ProcessGroup>* group);
 
-// All ranks call it, each with its own result. Returns the failure of the first rank that has
-// one on all ranks.
+// All ranks call it, each with its own result. If any rank has failed, returns on all ranks the
+// failure of the first one that has, with the largest exit code of any.
 absl::Status AgreeOnFailure(ProcessGroup* group, const absl::Status& mine);
 
 // Returns rank 0's metrics on all ranks.
 absl::StatusOr<Metrics> MetricsOfRoot(ProcessGroup* group, const Metrics& metrics);
 
-// Ends this rank. Without a failure, waits for the other ranks; with one, ends them too. Returns
-// the failure, or that of another rank.
+// Ends this rank. After a success or a stop, waits for the other ranks to end as well; after any
+// other failure, ends them too. Returns the failure, or that of another rank.
 absl::Status PartRanks(ProcessGroup* group, absl::Status failure);
 
 }  // namespace taopd

@@ -42,48 +42,50 @@ Metrics DataMetrics(const TrainConfig& config, const PromptDataset& dataset) {
 
 }  // namespace
 
-absl::Status LoadData(TrainingParts& parts) {
+absl::Status LoadData(TrainingParts* parts) {
   TAOPD_ASSIGN_OR_RETURN(
       const PromptModel model,
-      BadData(Annotate(PromptModelOf(parts.config.data, parts.run.student()), "student.model")));
+      BadData(Annotate(PromptModelOf(parts->config.data, parts->run.student()), "student.model")));
   TAOPD_ASSIGN_OR_RETURN(
       TrainingPrompts training,
-      BadData(Annotate(LoadTrainingPrompts(parts.config.data, model), "data.train")));
+      BadData(Annotate(LoadTrainingPrompts(parts->config.data, model), "data.train")));
   TAOPD_ASSIGN_OR_RETURN(
       PromptDataset evaluation,
-      BadData(Annotate(LoadEvalPrompts(parts.config.data, parts.config.eval, model), "data.val")));
-  absl::Status taught = CheckSourcesAreTaught(parts.config, training.dataset.records, "data.train");
-  if (parts.config.eval.measure == EvalMeasure::kKl)
-    taught.Update(CheckSourcesAreTaught(parts.config, evaluation.records, "data.val"));
-  taught.Update(CheckSourcesOccur(parts.config, training.dataset.records));
+      BadData(
+          Annotate(LoadEvalPrompts(parts->config.data, parts->config.eval, model), "data.val")));
+  absl::Status taught =
+      CheckSourcesAreTaught(parts->config, training.dataset.records, "data.train");
+  if (parts->config.eval.measure == EvalMeasure::kKl)
+    taught.Update(CheckSourcesAreTaught(parts->config, evaluation.records, "data.val"));
+  taught.Update(CheckSourcesOccur(parts->config, training.dataset.records));
   TAOPD_RETURN_IF_ERROR(BadUsage(taught));
   LogDataset("data.train", training.dataset);
   LogDataset("data.val", evaluation);
-  if (!parts.config.data.train_weights.empty()) parts.data.shares = training.shares;
-  parts.data.problems = std::move(evaluation.records);
-  TAOPD_RETURN_IF_ERROR(BadUsage(CheckBestMetric(parts)));
-  parts.data.order.emplace(training.shares, DeriveSeed(parts.config.run.seed, "data"),
-                           parts.config.data.shuffle);
-  parts.data.metrics = DataMetrics(parts.config, training.dataset);
-  parts.data.prompts = std::move(training.dataset.records);
+  if (!parts->config.data.train_weights.empty()) parts->data.shares = training.shares;
+  parts->data.problems = std::move(evaluation.records);
+  TAOPD_RETURN_IF_ERROR(BadUsage(CheckBestMetric(*parts)));
+  parts->data.order.emplace(training.shares, DeriveSeed(parts->config.run.seed, "data"),
+                            parts->config.data.shuffle);
+  parts->data.metrics = DataMetrics(parts->config, training.dataset);
+  parts->data.prompts = std::move(training.dataset.records);
   return BadData(
-      Annotate(parts.data.order->Restore(parts.run.state().epoch, parts.run.state().epoch_index),
+      Annotate(parts->data.order->Restore(parts->run.state().epoch, parts->run.state().epoch_index),
                "the checkpoint does not fit data.train"));
 }
 
-absl::StatusOr<RunFacts> FactsOfRun(TrainingParts& parts) {
-  const StudentConfig& student = parts.config.student;
-  const DataUse use = {.sources_choose_teachers = !parts.config.teachers.empty(),
-                       .has_teacher_prompts = parts.config.data.HasTeacherPrompt(),
-                       .shares = parts.data.shares};
+absl::StatusOr<RunFacts> FactsOfRun(TrainingParts* parts) {
+  const StudentConfig& student = parts->config.student;
+  const DataUse use = {.sources_choose_teachers = !parts->config.teachers.empty(),
+                       .has_teacher_prompts = parts->config.data.HasTeacherPrompt(),
+                       .shares = parts->data.shares};
   TAOPD_ASSIGN_OR_RETURN(
       RunFacts facts,
-      FactsOfData(parts.data.prompts, use,
-                  parts.data.IsEvaluated(parts.config.eval) ? parts.config.data.val
-                                                            : std::vector<std::string>(),
-                  parts.run.student(),
+      FactsOfData(parts->data.prompts, use,
+                  parts->data.IsEvaluated(parts->config.eval) ? parts->config.data.val
+                                                              : std::vector<std::string>(),
+                  parts->run.student(),
                   student.tokenizer.empty() ? student.model : student.tokenizer));
-  facts.push_back({"teacher_revision", parts.teacher.info.Identity(), false});
+  facts.push_back({"teacher_revision", parts->teacher.info.Identity(), false});
   return facts;
 }
 

@@ -12,7 +12,6 @@
 #include "trainer/commands/train/plan/memory_plan.h"
 #include "trainer/commands/train/setup/ranks.h"
 #include "trainer/commands/train/setup/remote_rollouts.h"
-#include "trainer/reward/grader_reward.h"
 #include "trainer/reward/http_reward.h"
 
 namespace taopd {
@@ -21,7 +20,7 @@ namespace {
 // Makes whatever judges the responses; null if there are no rewards. Does not connect.
 absl::StatusOr<std::unique_ptr<RewardSource>> MakeRewardSource(const RewardConfig& config) {
   if (!config.url.empty()) return HttpReward::Make(config);
-  if (!config.grader.empty()) return GraderReward::Make(config);
+  if (!config.grader.empty()) return MakeGraderReward(config);
   return std::unique_ptr<RewardSource>();
 }
 
@@ -121,7 +120,8 @@ absl::Status AgreeOnPlan(TrainingParts& parts) {
   return absl::OkStatus();
 }
 
-absl::Status CheckConfig(TrainingParts& parts) {
+// Does what this rank can check and plan by itself.
+absl::Status CheckAndPlanAlone(TrainingParts& parts) {
   TAOPD_RETURN_IF_ERROR(MakeConfiguredParts(parts));
   if (const auto device = ParseDevice(parts.config.trainer.device);
       device.ok() && device->is_cpu()) {
@@ -254,7 +254,7 @@ absl::Status StartControl(TrainingParts& parts) {
 absl::Status CheckAndPlan(TrainingParts* parts) {
   SetNumThreads(parts->config.trainer.num_threads, parts->group->local_world_size());
   // The checks of the configuration alone come before anything is written.
-  TAOPD_RETURN_IF_ERROR(AgreeOnFailure(parts->group, CheckConfig(*parts)));
+  TAOPD_RETURN_IF_ERROR(AgreeOnFailure(parts->group, CheckAndPlanAlone(*parts)));
   const auto model = [parts] { return LoadModelConfig(parts->config.student.model); };
   TAOPD_RETURN_IF_ERROR(
       AgreeOnFailure(parts->group, ChooseKernels(KernelUseOf(parts->config), model)));
@@ -273,7 +273,7 @@ absl::Status LoadStudentOfRun(const StartMode& mode, TrainingParts* parts) {
 }
 
 absl::Status Connect(TrainingParts* parts) {
-  TAOPD_RETURN_IF_ERROR(LoadData(*parts));
+  TAOPD_RETURN_IF_ERROR(LoadData(parts));
   // This comes before the wait for the teacher, whose limit may be the same number.
   TAOPD_RETURN_IF_ERROR(BadUsage(
       Annotate(CheckLengthFits(parts->config, parts->run.student().decoder->config()), "rollout")));

@@ -16,9 +16,9 @@ absl::Status CheckAndPlan(TrainingParts* parts);
 absl::Status LoadStudentOfRun(const StartMode& mode, TrainingParts* parts);
 // Reads data.train and data.val, and checks the settings that depend on them. The position in the
 // data is that of the state.
-absl::Status LoadData(TrainingParts& parts);
+absl::Status LoadData(TrainingParts* parts);
 // Returns the facts, besides the settings, that a resumed run shares with its checkpoint's run.
-absl::StatusOr<RunFacts> FactsOfRun(TrainingParts& parts);
+absl::StatusOr<RunFacts> FactsOfRun(TrainingParts* parts);
 // Loads the data, connects to the teacher, and starts the engine and, on rank 0, the control
 // server.
 absl::Status Connect(TrainingParts* parts);
