@@ -50,10 +50,11 @@ absl::Status CheckpointedRun::Start(const StartMode& mode, const StudentSource& 
   checkpoints_.SetFile("config.yaml", options_.config_yaml);
   checkpoints_.SetFile(kIdentityFile, WriteRunFacts(options_.settings));
   if (resumed()) {
-    settings_ = group_->AgreeOnStatus(group_->is_root() ? CheckSettings() : absl::OkStatus());
+    settings_check_ = group_->AgreeOnStatus(group_->is_root() ? CheckSettings() : absl::OkStatus());
     // Settings that differ are named together with the facts that do.
-    if (absl::IsDataLoss(settings_)) return BadData(settings_);
-    if (!settings_.ok() && !absl::IsInvalidArgument(settings_)) return BadUsage(settings_);
+    if (absl::IsDataLoss(settings_check_)) return BadData(settings_check_);
+    if (!settings_check_.ok() && !absl::IsInvalidArgument(settings_check_))
+      return BadUsage(settings_check_);
   }
   AdamWOptions shard;
   shard.layout.num_shards = group_->world_size();
@@ -74,7 +75,7 @@ absl::Status CheckpointedRun::Start(const StartMode& mode, const StudentSource& 
   }
   state_ = *restored;
   checkpoint_dir_ = resumed_from();
-  checkpoints_.MarkStateSaved();
+  checkpoints_.NoteLoadedCheckpoint();
   return absl::OkStatus();
 }
 
@@ -100,15 +101,15 @@ absl::Status CheckpointedRun::CheckFacts(const RunFacts& facts) {
   checkpoints_.SetFile(kIdentityFile, WriteRunFacts(all));
   if (!resumed()) return absl::OkStatus();
   const absl::Status same = group_->AgreeOnStatus(CheckRecordedFacts(facts));
-  if (same.ok() && settings_.ok()) return absl::OkStatus();
-  if (same.ok()) return BadUsage(settings_);
+  if (same.ok() && settings_check_.ok()) return absl::OkStatus();
+  if (same.ok()) return BadUsage(settings_check_);
   return WithChangedSettings(absl::IsInvalidArgument(same) ? BadUsage(same) : BadData(same));
 }
 
 absl::Status CheckpointedRun::WithChangedSettings(const absl::Status& failure) const {
-  if (settings_.ok()) return failure;
-  return BadUsage(
-      InvalidArgument(std::string(settings_.message()), "\n", std::string(failure.message())));
+  if (settings_check_.ok()) return failure;
+  return BadUsage(InvalidArgument(std::string(settings_check_.message()), "\n",
+                                  std::string(failure.message())));
 }
 
 absl::Status CheckpointedRun::CheckRecordedFacts(const RunFacts& facts) const {
@@ -210,7 +211,7 @@ absl::StatusOr<std::string> CheckpointedRun::RollBack(
   TAOPD_RETURN_IF_ERROR(checkpoints_.DeleteAfter(to.step));
   state_ = *restored;
   checkpoint_dir_ = to.path;
-  checkpoints_.MarkStateSaved();
+  checkpoints_.NoteLoadedCheckpoint();
   TAOPD_RETURN_IF_ERROR(records_.Open(state_, /*continues=*/true));
   return to.path;
 }

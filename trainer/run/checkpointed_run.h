@@ -172,7 +172,7 @@ class CheckpointedRun {
   ProcessGroup* const group_;
   std::string resumed_from_;
   std::vector<std::string> allow_change_;
-  absl::Status settings_;  // the differences from the checkpoint's run
+  absl::Status settings_check_;  // names the differences from the checkpoint's run
   std::string checkpoint_dir_;
   std::unique_ptr<RunDirectory> directory_;  // of rank 0
   Student student_;

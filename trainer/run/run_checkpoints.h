@@ -41,8 +41,8 @@ class RunCheckpoints {
     checkpoint_bytes_ = checkpoint_bytes;
     model_bytes_ = model_bytes;
   }
-  // Records that the state is that of the checkpoint of its step.
-  void MarkStateSaved() { newest_saved_step_ = state_->step; }
+  // Records that the state was loaded from the checkpoint of its step.
+  void NoteLoadedCheckpoint() { newest_saved_step_ = state_->step; }
 
   // Writes a checkpoint and returns its path. A failure is logged with the required and the
   // available room; older checkpoints stay intact. After a failure, further calls fail at once and
