@@ -195,7 +195,12 @@ absl::Status RunDirectory::MoveOldRunAside() {
 void RunDirectory::DeleteOldRun() {
   old_run_is_aside_ = false;
   const absl::Status status = keeps_old_run_ ? NameKept(path_) : RemoveEntry(AsideDir());
-  if (!status.ok()) LogWarning("the replaced run was not moved aside", {{"error", status}});
+  if (status.ok()) return;
+  LogWarning(keeps_old_run_ ? "the files of the earlier run have no name yet; the next start "
+                              "gives them one"
+                            : "the files of the replaced run could not be removed; the next start "
+                              "removes them",
+             {{"dir", AsideDir()}, {"error", status}});
 }
 
 absl::StatusOr<CheckpointStore*> RunDirectory::Checkpoints() {

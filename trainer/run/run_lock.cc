@@ -38,8 +38,8 @@ absl::Status Lock(int fd, const std::string& run_dir) {
 // The file stays, because after a removal two processes could each hold a lock on a file of that
 // name.
 RunLock::~RunLock() {
-  if (ftruncate(fd_.get(), 0) != 0) { /* then a stale process id stays; the lock is what counts */
-  }
+  // After a failure a stale process id stays in the file, but the lock is what counts.
+  [[maybe_unused]] const int ignored = ftruncate(fd_.get(), 0);
 }
 
 absl::Status RunLock::CheckFree(const std::string& run_dir) {

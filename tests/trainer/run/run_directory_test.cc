@@ -16,7 +16,6 @@ namespace taopd::testing {
 namespace {
 
 namespace fs = std::filesystem;
-using ::testing::HasSubstr;
 
 const StartMode kNew, kResume{.resume = true}, kOverwrite{.overwrite = true};
 const StartMode kResumeOrStart{.resume = true, .may_start = true};
@@ -226,10 +225,13 @@ TEST_F(RunDirectoryTest, AForeignDirectoryIsRefused) {
 }
 
 TEST_F(RunDirectoryTest, ADirectoryInUseIsRefused) {
-  ASSERT_OK_AND_ASSIGN(const auto lock, RunLock::Acquire(dir()));
-  EXPECT_ERROR(RunDirectory::Open(dir(), kOverwrite, kKeepTwo), kFailedPrecondition,
-               "in use by process");
-  EXPECT_ERROR(RunDirectory::Check(dir(), kOverwrite), kFailedPrecondition, "in use by process");
+  ASSERT_OK_AND_ASSIGN(auto lock, RunLock::Acquire(dir()));
+  const std::string holder = Concat(dir(), " is in use by process ", getpid(), " on ");
+  EXPECT_ERROR(RunDirectory::Open(dir(), kOverwrite, kKeepTwo), kFailedPrecondition, holder);
+  EXPECT_ERROR(RunDirectory::Check(dir(), kOverwrite), kFailedPrecondition, holder);
+  EXPECT_OK(RunLock::Acquire(temp_.File("other")));
+  lock.reset();
+  EXPECT_OK(RunDirectory::Open(dir(), kOverwrite, kKeepTwo));
 }
 
 // Check refuses what Open refuses, and leaves no trace.
