@@ -14,17 +14,23 @@ namespace {
 
 using nlohmann::json;
 
-// Calls `line` for each complete line that is a JSON object, with the position after it, until it
-// returns false.
-void ForLines(const std::string& text, const std::function<bool(const json&, int64_t)>& line) {
+struct Line {
+  json row;
+  std::string_view text;       // with the line break
+  int64_t begin = 0, end = 0;  // its position in the file
+};
+
+// Calls `read` for each complete line, up to the first that is not a JSON object.
+void ForLines(const std::string& text, const std::function<void(const Line& line)>& read) {
   size_t begin = 0;
-  while (true) {
-    const size_t end = text.find('\n', begin);
-    if (end == std::string::npos) return;
-    const json row = json::parse(text.begin() + static_cast<int64_t>(begin),
-                                 text.begin() + static_cast<int64_t>(end), nullptr, false);
-    if (!row.is_object() || !line(row, static_cast<int64_t>(end) + 1)) return;
-    begin = end + 1;
+  for (size_t end = 0; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    Line line;
+    line.text = std::string_view(text).substr(begin, end + 1 - begin);
+    line.begin = static_cast<int64_t>(begin);
+    line.end = static_cast<int64_t>(end) + 1;
+    line.row = json::parse(line.text, nullptr, /*allow_exceptions=*/false);
+    if (!line.row.is_object()) return;
+    read(line);
   }
 }
 
@@ -53,10 +59,9 @@ absl::StatusOr<int64_t> CutOf(const std::string& path, int64_t size_bytes, int64
   TAOPD_ASSIGN_OR_RETURN(const std::string text, ReadOrEmpty(path));
   if (text.empty() && size_bytes == 0) return 0;
   int64_t end_of_lines = 0, last_step = -1;
-  ForLines(text, [&](const json& row, int64_t end) {
-    end_of_lines = end;
-    last_step = std::max(last_step, StepOf(row));
-    return true;
+  ForLines(text, [&](const Line& line) {
+    end_of_lines = line.end;
+    last_step = std::max(last_step, StepOf(line.row));
   });
   LogWarning("a record is shorter than the checkpoint says; the run continues with the rest",
              {{"path", path},
@@ -64,6 +69,16 @@ absl::StatusOr<int64_t> CutOf(const std::string& path, int64_t size_bytes, int64
               {"from_step", std::min(last_step + 1, step)},
               {"to_step", step}});
   return end_of_lines;
+}
+
+// Keeps a line after the size in the checkpoint: one that follows the kept part of the file extends
+// it, and the others are collected.
+void Keep(const Line& line, int64_t* size_bytes, std::string* others) {
+  if (line.begin <= *size_bytes) {
+    *size_bytes = line.end;
+  } else {
+    *others += line.text;
+  }
 }
 
 }  // namespace
@@ -79,50 +94,26 @@ absl::StatusOr<RecordedMetrics> ReadRecordedMetrics(const std::string& run_dir, 
   TAOPD_ASSIGN_OR_RETURN(record.samples_bytes, CutOf(samples_path, samples_bytes, step));
   metrics_bytes = record.metrics_bytes;
   samples_bytes = record.samples_bytes;
-  bool is_next = true;            // whether all lines after the checkpoint's sizes were kept
   std::set<int64_t> later_steps;  // of evaluations after these sizes
-  int64_t begin = 0;
-  ForLines(metrics, [&](const json& row, int64_t end) {
-    const std::string_view line(metrics.data() + begin, static_cast<size_t>(end - begin));
-    begin = end;
-    const bool is_evaluation = IsEvaluation(row);
-    const int64_t row_step = StepOf(row);
-    if (end > metrics_bytes) {
-      if (row_step < 0 || row_step > step || !is_evaluation) {
-        is_next = false;
-        return true;
-      }
-      if (is_next) {
-        record.metrics_bytes = end;
-      } else {
-        record.later_metrics += line;
-      }
+  ForLines(metrics, [&](const Line& line) {
+    const bool is_evaluation = IsEvaluation(line.row);
+    const int64_t row_step = StepOf(line.row);
+    if (line.end > metrics_bytes) {
+      if (row_step < 0 || row_step > step || !is_evaluation) return;
+      Keep(line, &record.metrics_bytes, &record.later_metrics);
       later_steps.insert(row_step);
     }
     if (is_evaluation) record.evaluated.insert(row_step);
-    const auto value = metric.empty() ? row.end() : row.find(metric);
-    if (value != row.end() && value->is_number()) {
+    const auto value = metric.empty() ? line.row.end() : line.row.find(metric);
+    if (value != line.row.end() && value->is_number())
       record.values.emplace_back(row_step, value->get<double>());
-    }
-    return true;
   });
   record.has_evaluation = record.evaluated.contains(step);
   if (later_steps.empty()) return record;
   TAOPD_ASSIGN_OR_RETURN(const std::string samples, ReadOrEmpty(samples_path));
-  is_next = true;
-  begin = 0;
-  ForLines(samples, [&](const json& row, int64_t end) {
-    const std::string_view line(samples.data() + begin, static_cast<size_t>(end - begin));
-    begin = end;
-    if (end <= samples_bytes) return true;
-    if (!later_steps.contains(StepOf(row))) {
-      is_next = false;
-    } else if (is_next) {
-      record.samples_bytes = end;
-    } else {
-      record.later_samples += line;
-    }
-    return true;
+  ForLines(samples, [&](const Line& line) {
+    if (line.end > samples_bytes && later_steps.contains(StepOf(line.row)))
+      Keep(line, &record.samples_bytes, &record.later_samples);
   });
   return record;
 }

@@ -40,7 +40,8 @@ class RunOutput {
 
   // Records metrics as of `step` finished steps.
   virtual void Write(int64_t step, const Metrics& metrics) = 0;
-  // `when` is "before", "after" or "eval".
+  // Records responses of the evaluation after `step` steps. `when` is "before" or "after" training,
+  // or "eval" in between.
   virtual void WriteSamples(int64_t step, const std::string& when,
                             const std::vector<EvalSample>& samples) = 0;
   // Writes the waiting records and makes the two files durable, so that a checkpoint may name their
