@@ -20,7 +20,7 @@ bool IsReady(std::future<T>& future, bool waits) {
 
 // Turns exceptions into a status, because nobody could catch them in the threads.
 template <typename Write>
-auto Caught(const Write& write) -> decltype(write()) {
+auto CatchExceptionsOf(const Write& write) -> decltype(write()) {
   try {
     return write();
   } catch (const std::exception& error) {
@@ -55,7 +55,7 @@ std::unique_ptr<SaveInProgress> SaveInProgress::Start(ProcessGroup* group, Check
     save->FinishAsFailed(dir_of_root.status());
   } else if (!group->is_root() && !dir_of_root->empty()) {
     save->part_ = std::async(std::launch::async, [write = std::move(write), dir = *dir_of_root] {
-      return Caught([&] { return write(dir); });
+      return CatchExceptionsOf([&] { return write(dir); });
     });
   }
   return save;
@@ -73,12 +73,12 @@ std::future<std::string> SaveInProgress::StartWhole(CheckpointStore* store, Writ
     const auto write_all = [&](const std::string& dir) {
       has_begun = true;
       begun->set_value(dir);
-      absl::Status status = Caught([&] { return write(dir); });
+      absl::Status status = CatchExceptionsOf([&] { return write(dir); });
       write = nullptr;  // frees the copies that it owns
       status.Update(parts.get());
       return status;
     };
-    saved.path = Caught([&] { return store->Save(step, write_all, mini_batch); });
+    saved.path = CatchExceptionsOf([&] { return store->Save(step, write_all, mini_batch); });
     // The checkpoint exists already, or its directory could not be made, so the other ranks have
     // nothing to do.
     if (!has_begun) begun->set_value("");

@@ -12,17 +12,20 @@ namespace {
 
 class CheckpointedRunTest : public ::testing::TestWithParam<std::string> {
  protected:
-  // Starts a run in a directory of its own, always with the same student.
-  std::unique_ptr<CheckpointedRun> StartRun(const std::string& name) {
+  // Starts a run, or a rank of it, in a directory of its own, always with the same student.
+  std::unique_ptr<CheckpointedRun> StartRun(const std::string& name,
+                                            ProcessGroup* group = nullptr) {
     const CheckpointedRunOptions options = {.name = name,
                                             .run_dir = dir_.File(name),
                                             .total_steps = 10,
                                             .dtype = GetParam(),
-                                            .device = "cpu"};
+                                            .device = "cpu",
+                                            .group = group};
     auto run = std::make_unique<CheckpointedRun>(options);
-    const auto make_student = [this](const AdamWOptions&) -> absl::StatusOr<Student> {
+    const auto make_student = [this](const AdamWOptions& shard) -> absl::StatusOr<Student> {
       Student student = {.decoder = MakeTinyStudent(GetParam())};
-      student.optimizer = std::make_unique<AdamW>(student.decoder->Parameters(), OptimizerConfig());
+      student.optimizer =
+          std::make_unique<AdamW>(student.decoder->Parameters(), OptimizerConfig(), shard);
       return student;
     };
     EXPECT_OK(run->Start(StartMode(), {"student.model", make_student}));
@@ -111,27 +114,13 @@ TEST_P(CheckpointedRunTest, AFailureIsReportedAndTheNextOneIsTried) {
 TEST_P(CheckpointedRunTest, RanksWriteTheSameBesideAsInLine) {
   for (const char* name : {"in_line", "beside"}) {
     OnRanks(2, ProcessGroupOptions(), [&](ProcessGroup& group) {
-      const CheckpointedRunOptions options = {.run_dir = dir_.File(name),
-                                              .total_steps = 10,
-                                              .dtype = GetParam(),
-                                              .device = "cpu",
-                                              .group = &group};
-      CheckpointedRun run(options);
-      const auto make_student = [&](const AdamWOptions& shard) -> absl::StatusOr<Student> {
-        Student student = {.decoder = MakeTinyStudent(GetParam())};
-        student.optimizer =
-            std::make_unique<AdamW>(student.decoder->Parameters(), OptimizerConfig(), shard);
-        return student;
-      };
-      ASSERT_OK(run.Start(StartMode(), {"student.model", make_student}));
-      ASSERT_OK(run.OpenOutput());
-      Learn(&run);
+      const auto run = StartRun(name, &group);
       if (std::string(name) == "in_line") {
-        EXPECT_OK(run.checkpoints().Save());
+        EXPECT_OK(run->checkpoints().Save());
       } else {
-        ASSERT_OK(run.checkpoints().StartSave());
-        Learn(&run);
-        const auto saved = run.checkpoints().TakeFinishedSave(/*waits=*/true);
+        ASSERT_OK(run->checkpoints().StartSave());
+        Learn(run.get());
+        const auto saved = run->checkpoints().TakeFinishedSave(/*waits=*/true);
         ASSERT_TRUE(saved.has_value());
         EXPECT_OK(saved->path);
       }

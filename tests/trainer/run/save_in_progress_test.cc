@@ -23,9 +23,7 @@ void WithStore(const std::string& dir,
   OnRanks(kRanks, ProcessGroupOptions(), [&](ProcessGroup& group) {
     std::unique_ptr<CheckpointStore> store;
     if (group.is_root()) {
-      auto opened = CheckpointStore::Open(dir, CheckpointOptions());
-      ASSERT_OK(opened);
-      store = *std::move(opened);
+      ASSERT_OK_AND_ASSIGN(store, CheckpointStore::Open(dir, CheckpointOptions()));
     }
     body(group, store.get());
     group.Leave();
