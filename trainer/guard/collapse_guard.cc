@@ -4,6 +4,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "common/base/check.h"
+
 namespace taopd {
 namespace {
 
@@ -16,25 +18,29 @@ constexpr char kTailRatioName[] = "policy/student_tail / policy/teacher_tail";
 constexpr char kEntropyName[] = "policy/entropy";
 constexpr char kLengthName[] = "rollout/response_length_mean";
 
-std::optional<double> Find(const Metrics& metrics, const std::string& name) {
-  for (const auto& [key, value] : metrics) {
-    if (key == name) return std::isfinite(value) ? std::optional<double>(value) : std::nullopt;
-  }
-  return std::nullopt;
+std::optional<double> FiniteValueOf(const Metrics& metrics, const std::string& name) {
+  const double* const value = FindMetric(metrics, name);
+  if (value == nullptr || !std::isfinite(*value)) return std::nullopt;
+  return *value;
 }
 
 // A teacher whose tail is empty would make every ratio infinite.
 constexpr double kSmallestTail = 1e-6;
 
 std::optional<double> TailRatio(const Metrics& metrics) {
-  const auto student = Find(metrics, "policy/student_tail");
-  const auto teacher = Find(metrics, "policy/teacher_tail");
+  const auto student = FiniteValueOf(metrics, "policy/student_tail");
+  const auto teacher = FiniteValueOf(metrics, "policy/teacher_tail");
   if (!student || !teacher) return std::nullopt;
   return *student / std::max(*teacher, kSmallestTail);
 }
 
-// One comparison of one step.
-struct Check {
+std::optional<double> Times(double factor, std::optional<double> baseline) {
+  return baseline ? std::optional<double>(factor * *baseline) : std::nullopt;
+}
+
+}  // namespace
+
+struct CollapseGuard::Check {
   const char* guard;
   const GuardRuleConfig* rule;
   std::string metric;
@@ -43,12 +49,6 @@ struct Check {
   bool alarm_is_below = false;
 };
 
-std::optional<double> Times(double factor, std::optional<double> baseline) {
-  return baseline ? std::optional<double>(factor * *baseline) : std::nullopt;
-}
-
-}  // namespace
-
 CollapseGuard::CollapseGuard(const GuardConfig& config) : config_(config) {}
 
 std::optional<double> CollapseGuard::Baseline(size_t watched) const {
@@ -56,15 +56,14 @@ std::optional<double> CollapseGuard::Baseline(size_t watched) const {
   return baseline_sums_[watched] / static_cast<double>(baseline_counts_[watched]);
 }
 
-std::vector<GuardAlarm> CollapseGuard::Observe(int64_t step, const Metrics& metrics) {
-  const std::array<std::optional<double>, kNumWatched> watched = {
-      TailRatio(metrics), Find(metrics, kEntropyName), Find(metrics, kLengthName)};
+std::vector<CollapseGuard::Check> CollapseGuard::ChecksOf(const Metrics& metrics,
+                                                          const WatchedValues& watched) const {
   const auto tail_baseline = Baseline(kTailRatio);
   const auto at_least_one =
       tail_baseline ? std::optional<double>(std::max(*tail_baseline, 1.0)) : std::nullopt;
   const auto entropy = Baseline(kEntropy), length = Baseline(kLength);
   const GuardConfig& c = config_;
-  const std::array<Check, kNumGuards> checks = {{
+  return {
       {"tail_ratio", &c.tail_ratio, kTailRatioName, watched[kTailRatio],
        Times(c.tail_ratio.limit, at_least_one)},
       {"low_entropy", &c.low_entropy, kEntropyName, watched[kEntropy],
@@ -76,10 +75,25 @@ std::vector<GuardAlarm> CollapseGuard::Observe(int64_t step, const Metrics& metr
       {"short_responses", &c.short_responses, kLengthName, watched[kLength],
        Times(c.short_responses.limit, length), true},
       {"repetition", &c.repetition, "rollout/repeated_ngrams",
-       Find(metrics, "rollout/repeated_ngrams"), c.repetition.limit},
-      {"kl_to_start", &c.kl_to_start, "policy/kl_to_start", Find(metrics, "policy/kl_to_start"),
-       c.kl_to_start.limit},
-  }};
+       FiniteValueOf(metrics, "rollout/repeated_ngrams"), c.repetition.limit},
+      {"kl_to_start", &c.kl_to_start, "policy/kl_to_start",
+       FiniteValueOf(metrics, "policy/kl_to_start"), c.kl_to_start.limit},
+  };
+}
+
+void CollapseGuard::AddToBaselines(const WatchedValues& watched) {
+  for (size_t i = 0; i < kNumWatched; ++i) {
+    if (!watched[i] || baseline_counts_[i] >= config_.baseline_steps) continue;
+    baseline_sums_[i] += *watched[i];
+    ++baseline_counts_[i];
+  }
+}
+
+std::vector<GuardAlarm> CollapseGuard::Observe(int64_t step, const Metrics& metrics) {
+  const WatchedValues watched = {TailRatio(metrics), FiniteValueOf(metrics, kEntropyName),
+                                 FiniteValueOf(metrics, kLengthName)};
+  const std::vector<Check> checks = ChecksOf(metrics, watched);
+  TAOPD_CHECK_EQ(checks.size(), kNumGuards);
   std::vector<GuardAlarm> alarms;
   for (size_t i = 0; i < kNumGuards; ++i) {
     const Check& check = checks[i];
@@ -93,14 +107,11 @@ std::vector<GuardAlarm> CollapseGuard::Observe(int64_t step, const Metrics& metr
       num_in_a_row_[i] = is_on ? num_in_a_row_[i] + 1 : 0;
     }
     if (num_in_a_row_[i] == 0 || !check.value || !check.limit) continue;
-    alarms.push_back({check.guard, check.metric, *check.value, *check.limit, num_in_a_row_[i],
-                      num_in_a_row_[i] >= c.patience ? check.rule->action : GuardAction::kWarn});
+    alarms.push_back(
+        {check.guard, check.metric, *check.value, *check.limit, num_in_a_row_[i],
+         num_in_a_row_[i] >= config_.patience ? check.rule->action : GuardAction::kWarn});
   }
-  for (size_t i = 0; i < kNumWatched; ++i) {
-    if (!watched[i] || baseline_counts_[i] >= c.baseline_steps) continue;
-    baseline_sums_[i] += *watched[i];
-    ++baseline_counts_[i];
-  }
+  AddToBaselines(watched);
   const bool is_good = std::all_of(num_in_a_row_.begin(), num_in_a_row_.end(),
                                    [](int64_t count) { return count == 0; });
   if (is_good) last_good_step_ = step;

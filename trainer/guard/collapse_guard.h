@@ -47,7 +47,15 @@ class CollapseGuard {
  private:
   static constexpr size_t kNumWatched = 3;
   static constexpr size_t kNumGuards = 7;
+  // A guard's comparison of a step's value with its limit.
+  struct Check;
+  // The values of a step that are compared with those at the start of the run.
+  using WatchedValues = std::array<std::optional<double>, kNumWatched>;
 
+  // Returns the checks of a step, one per guard.
+  std::vector<Check> ChecksOf(const Metrics& metrics, const WatchedValues& watched) const;
+  // Adds the values to the baselines that are not complete yet.
+  void AddToBaselines(const WatchedValues& watched);
   // Returns the metric's mean over the first guard.baseline_steps steps, or nullopt until they are
   // over.
   std::optional<double> Baseline(size_t watched) const;

@@ -62,27 +62,18 @@ struct FiringCase {
   const char* guard;
   const char* metric;
   double still_fine, alarming;
-  std::function<GuardRuleConfig&(GuardConfig&)> rule;
+  GuardRuleConfig GuardConfig::*rule;
 };
 
-std::vector<FiringCase> FiringCases() {
-  return {
-      {"tail_ratio", "policy/student_tail", 0.39, 0.41,
-       [](GuardConfig& c) -> GuardRuleConfig& { return c.tail_ratio; }},
-      {"low_entropy", "policy/entropy", 0.026, 0.024,
-       [](GuardConfig& c) -> GuardRuleConfig& { return c.low_entropy; }},
-      {"high_entropy", "policy/entropy", 2.4, 2.6,
-       [](GuardConfig& c) -> GuardRuleConfig& { return c.high_entropy; }},
-      {"long_responses", "rollout/response_length_mean", 490, 510,
-       [](GuardConfig& c) -> GuardRuleConfig& { return c.long_responses; }},
-      {"short_responses", "rollout/response_length_mean", 11, 9,
-       [](GuardConfig& c) -> GuardRuleConfig& { return c.short_responses; }},
-      {"repetition", "rollout/repeated_ngrams", 0.89, 0.91,
-       [](GuardConfig& c) -> GuardRuleConfig& { return c.repetition; }},
-      {"kl_to_start", "policy/kl_to_start", 0.9, 1.1,
-       [](GuardConfig& c) -> GuardRuleConfig& { return c.kl_to_start; }},
-  };
-}
+const FiringCase kFiringCases[] = {
+    {"tail_ratio", "policy/student_tail", 0.39, 0.41, &GuardConfig::tail_ratio},
+    {"low_entropy", "policy/entropy", 0.026, 0.024, &GuardConfig::low_entropy},
+    {"high_entropy", "policy/entropy", 2.4, 2.6, &GuardConfig::high_entropy},
+    {"long_responses", "rollout/response_length_mean", 490, 510, &GuardConfig::long_responses},
+    {"short_responses", "rollout/response_length_mean", 11, 9, &GuardConfig::short_responses},
+    {"repetition", "rollout/repeated_ngrams", 0.89, 0.91, &GuardConfig::repetition},
+    {"kl_to_start", "policy/kl_to_start", 0.9, 1.1, &GuardConfig::kl_to_start},
+};
 
 GuardConfig AllOn() {
   GuardConfig config;
@@ -92,12 +83,12 @@ GuardConfig AllOn() {
 }
 
 TEST(CollapseGuard, EachGuardFiresOnItsOwnMetricAndNoOther) {
-  for (const FiringCase& c : FiringCases()) {
+  for (const FiringCase& c : kFiringCases) {
     CollapseGuard fine(AllOn());
     EXPECT_TRUE(AfterSteps(&fine, 8, With(Healthy(), c.metric, c.still_fine), 5).empty())
         << c.guard;
     GuardConfig config = AllOn();
-    c.rule(config).action = GuardAction::kRollBack;
+    (config.*c.rule).action = GuardAction::kRollBack;
     CollapseGuard guard(config);
     const auto alarms = AfterSteps(&guard, 8, With(Healthy(), c.metric, c.alarming), 3);
     ASSERT_EQ(alarms.size(), 1u) << c.guard;
@@ -106,7 +97,7 @@ TEST(CollapseGuard, EachGuardFiresOnItsOwnMetricAndNoOther) {
     EXPECT_EQ(alarms[0].action, GuardAction::kRollBack) << c.guard;
     EXPECT_EQ(guard.last_good_step(), 8) << c.guard;
     // A guard that is off raises no alarm.
-    c.rule(config).limit = 0;
+    (config.*c.rule).limit = 0;
     CollapseGuard off(config);
     EXPECT_TRUE(AfterSteps(&off, 8, With(Healthy(), c.metric, c.alarming), 3).empty()) << c.guard;
   }

@@ -95,9 +95,9 @@ TEST(Rollbacks, ReadBackWhatWasWritten) {
   EXPECT_EQ(settled.count, 2);
   WriteFile(dir.File("rollbacks.json"),
             "{\"count\": 1, \"lr_factor\": 1, \"intent\": {\"to_step\": 1}}");
-  EXPECT_ERROR(ReadRollbacks(dir.path()), absl::StatusCode::kDataLoss, "to_step");
+  EXPECT_ERROR(ReadRollbacks(dir.path()), kDataLoss, "to_step");
   WriteFile(dir.File("rollbacks.json"), "{\"count\": 1}");
-  EXPECT_ERROR(ReadRollbacks(dir.path()), absl::StatusCode::kDataLoss, "lr_factor");
+  EXPECT_ERROR(ReadRollbacks(dir.path()), kDataLoss, "lr_factor");
 }
 
 }  // namespace
