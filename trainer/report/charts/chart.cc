@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "trainer/report/charts/curve.h"
 #include "trainer/report/charts/plot.h"
 #include "trainer/report/charts/run_style.h"
 #include "trainer/report/charts/scale.h"

@@ -1,10 +1,84 @@
 #include "trainer/report/charts/plot.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "trainer/report/page/html.h"
 
 namespace taopd::report {
+
+Series Smoothed(const Series& series, int window, bool geometric) {
+  const auto n = static_cast<int64_t>(series.size());
+  std::vector<double> values;
+  for (const Point& point : series) {
+    const bool has_place = std::isfinite(point.value) && (!geometric || point.value > 0);
+    const double value = geometric ? std::log(point.value) : point.value;
+    values.push_back(has_place ? value : std::numeric_limits<double>::quiet_NaN());
+  }
+  Series smoothed = series;
+  for (int64_t i = 0; i < n; ++i) {
+    smoothed[i].value = std::numeric_limits<double>::quiet_NaN();
+    if (std::isnan(values[i])) continue;
+    // Every point has a sum of its own: a running sum would keep the rounding errors of one huge
+    // value.
+    double sum = 0;
+    int count = 0;
+    const int64_t end = std::min(n, i + window / 2 + 1);
+    for (int64_t j = std::max<int64_t>(0, i - window / 2); j < end; ++j) {
+      if (std::isnan(values[j])) continue;
+      sum += values[j] / window;
+      ++count;
+    }
+    const double mean = sum / count * window;
+    smoothed[i].value = geometric ? std::exp(mean) : mean;
+  }
+  return smoothed;
+}
+
+int SmoothingWindow(size_t num_points) {
+  if (num_points < 40) return 1;
+  return static_cast<int>(std::min<size_t>(num_points / 30, 200)) / 2 * 2 + 3;
+}
+
+Series Decimated(const Series& series, int max_points) {
+  if (series.size() <= static_cast<size_t>(2 * max_points)) return series;
+  const int64_t first_step = series.front().step;
+  const double steps_per_bucket =
+      (static_cast<double>(series.back().step) - static_cast<double>(first_step) + 1) / max_points;
+  const auto bucket_of = [&](const Point& point) {
+    return static_cast<int64_t>(static_cast<double>(point.step - first_step) / steps_per_bucket);
+  };
+  Series kept;
+  for (size_t start = 0; start < series.size();) {
+    size_t end = start, low = start, high = start, gap = series.size();
+    const int64_t bucket = bucket_of(series[start]);
+    for (; end < series.size() && bucket_of(series[end]) == bucket; ++end) {
+      if (!std::isfinite(series[end].value)) {
+        gap = end;
+        continue;
+      }
+      if (!(series[low].value <= series[end].value)) low = end;
+      if (!(series[high].value >= series[end].value)) high = end;
+    }
+    std::vector<size_t> indices = {low, high};
+    if (start == 0) indices.push_back(0);
+    if (end == series.size()) indices.push_back(end - 1);
+    if (gap < series.size()) indices.push_back(gap);
+    std::sort(indices.begin(), indices.end());
+    indices.erase(std::unique(indices.begin(), indices.end()), indices.end());
+    for (const size_t i : indices) kept.push_back(series[i]);
+    start = end;
+  }
+  return kept;
+}
+
+Series Thinned(const Series& series, int max_points) {
+  const size_t stride = series.size() / static_cast<size_t>(max_points) + 1;
+  Series kept;
+  for (size_t i = 0; i < series.size(); i += stride) kept.push_back(series[i]);
+  if (stride > 1 && (series.size() - 1) % stride != 0) kept.push_back(series.back());
+  return kept;
+}
 
 std::string LinePath(const Plot& plot, const Series& series) {
   std::string path;

@@ -1,4 +1,5 @@
-// Maps the points of a chart to its drawing and makes the SVG paths through them.
+// From a recorded series to its drawing: reduces the series to the points that a chart of a few
+// hundred pixels can show, maps points to the drawing, and makes the SVG paths through them.
 #pragma once
 
 #include <cmath>
@@ -10,6 +11,23 @@
 #include "trainer/report/run_record.h"
 
 namespace taopd::report {
+
+// Returns the centered moving average over `window` points (an odd number); only finite points
+// count. Gaps stay gaps. With `geometric`, returns the geometric mean instead: only positive values
+// count, and the others become gaps.
+Series Smoothed(const Series& series, int window, bool geometric);
+
+// Returns the smoothing window for a series of `num_points`: 1 (no smoothing) for short series, and
+// more for longer ones.
+int SmoothingWindow(size_t num_points);
+
+// Returns at most about 2 * max_points points of the series, unchanged. Every bucket of steps keeps
+// its lowest and its highest point, so that spikes stay, and a gap if it has one.
+Series Decimated(const Series& series, int max_points);
+
+// Returns at most about `max_points` points of the series, evenly spaced: the same ones of every
+// series with these steps.
+Series Thinned(const Series& series, int max_points);
 
 // The drawing's own units. The page shows it at about 0.8 to 1.4 times this size.
 inline constexpr double kPlotWidth = 440, kPlotHeight = 250;

@@ -1,4 +1,4 @@
-#include "trainer/report/charts/curve.h"
+#include "trainer/report/charts/plot.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kNoValue = std::numeric_limits<double>::quiet_NaN();
 
-TEST(Smoothed, AveragesTheFiniteNeighbours) {
+TEST(Smoothed, AveragesTheFiniteNeighbors) {
   const Series series = {{1, 3}, {2, 6}, {3, kNoValue}, {4, 2}, {5, 4}, {6, 9}};
   const Series smoothed = Smoothed(series, 3, false);
   const std::vector<double> expected = {4.5, 4.5, kNoValue, 3, 5, 6.5};
