@@ -80,7 +80,7 @@ Scale StepScale(const std::vector<RunRecord>& runs) {
       last = std::max(last, series.back().step);
     }
   }
-  return MakeStepScale(static_cast<double>(std::min(first, last)), static_cast<double>(last), 5);
+  return MakeStepScale(static_cast<double>(std::min(first, last)), static_cast<double>(last));
 }
 
 // Returns the scale for all finite values of the lines and of their intervals.

@@ -1,12 +1,13 @@
-// One chart: a <figure> with an inline SVG that is complete without any script, and the values from
-// which the script shows what is under the pointer.
+// The charts of the page. Each is a <figure> with an inline SVG that is complete without any
+// script. A chart of metrics also has the values that the script shows under the pointer.
 //
 // The interval of a metric (run_record.h) is a band around its line.
 //
-// Runs differ by colour and mark (run_style.h). Two quantities of one chart differ by solid and
+// Runs differ by color and mark (run_style.h). Two quantities of one chart differ by solid and
 // dashed lines.
 #pragma once
 
+#include <cstddef>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -55,5 +56,12 @@ bool AnyRecorded(const ChartSpec& spec, const std::vector<RunRecord>& runs);
 // recorded says so and appends nothing.
 std::string RenderChart(const ChartSpec& spec, const std::vector<RunRecord>& runs,
                         nlohmann::ordered_json* data);
+
+// The page has the time stacks of this many runs at most, to limit its length.
+inline constexpr size_t kMaxTimeStacks = 4;
+
+// Returns a stacked-area chart of where the time of each step went, for one run, which is number
+// `index` on the page. Empty if the run did not record it.
+std::string RenderTimeStack(const RunRecord& run, size_t index);
 
 }  // namespace taopd::report

@@ -10,6 +10,9 @@
 namespace taopd::report {
 namespace {
 
+// The approximate number of ticks of an axis.
+constexpr int kNumTicks = 5;
+
 // Returns the 1, 2 or 5 times a power of ten that is nearest to `raw`.
 double NiceStep(double raw) {
   const double power = std::pow(10, std::floor(std::log10(raw)));
@@ -64,7 +67,7 @@ void AddLogTicks(const ScaleOptions& options, Scale* scale) {
   const int low = static_cast<int>(std::floor(std::log10(scale->min) + 1e-9));
   const int high = static_cast<int>(std::ceil(std::log10(scale->max) - 1e-9));
   const double decades = std::log10(scale->max) - std::log10(scale->min);
-  const int every = std::max(1, static_cast<int>(std::ceil(decades / (options.num_ticks + 2))));
+  const int every = std::max(1, static_cast<int>(std::ceil(decades / (kNumTicks + 2))));
   std::vector<double> factors = {1};
   // An axis of few decades has room for ticks within each.
   if (scale->max / scale->min < 200) factors = {1, 2, 5};
@@ -134,15 +137,15 @@ Scale MakeScale(const std::vector<double>& values, const ScaleOptions& options) 
   if (high != 0) high = std::min(high + margin, options.ceiling);
   scale.min = low;
   scale.max = high;
-  AddLinearTicks(NiceStep((high / 2 - low / 2) / options.num_ticks * 2), options.style, &scale);
+  AddLinearTicks(NiceStep((high / 2 - low / 2) / kNumTicks * 2), options.style, &scale);
   return scale;
 }
 
-Scale MakeStepScale(double min, double max, int num_ticks) {
+Scale MakeStepScale(double min, double max) {
   Scale scale;
   scale.min = min;
   scale.max = max > min ? max : min + 1;
-  const double step = std::max(1.0, NiceStep((scale.max - scale.min) / num_ticks));
+  const double step = std::max(1.0, NiceStep((scale.max - scale.min) / kNumTicks));
   AddLinearTicks(step, NumberStyle::kPlain, &scale);
   return scale;
 }

@@ -39,8 +39,6 @@ struct ScaleOptions {
   // Limits of the range, for example 0 and 1 for shares.
   double floor = std::numeric_limits<double>::lowest();
   double ceiling = std::numeric_limits<double>::max();
-  // The approximate number of ticks.
-  int num_ticks = 5;
 };
 inline constexpr double kLogRatio = 30;
 
@@ -49,7 +47,7 @@ inline constexpr double kLogRatio = 30;
 Scale MakeScale(const std::vector<double>& values, const ScaleOptions& options);
 
 // Returns a scale of whole steps that spans exactly `min` to `max`.
-Scale MakeStepScale(double min, double max, int num_ticks);
+Scale MakeStepScale(double min, double max);
 
 // Returns the value with at most `digits` significant digits and no trailing zeros: "0.0031",
 // "1.2e-7", "12.3k", "37.5%".

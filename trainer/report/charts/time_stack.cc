@@ -1,9 +1,8 @@
-#include "trainer/report/charts/time_stack.h"
-
 #include <algorithm>
 #include <cmath>
 #include <map>
 
+#include "trainer/report/charts/chart.h"
 #include "trainer/report/charts/plot.h"
 #include "trainer/report/charts/run_style.h"
 #include "trainer/report/page/html.h"
@@ -13,6 +12,27 @@ namespace {
 
 // If there are more steps than this, they are averaged in groups.
 constexpr size_t kMaxGroups = 120;
+
+// A part of a step's time. The last part is the time that no other part covers.
+struct TimePart {
+  const char* metric;  // "time/forward_s"; nullptr for the rest
+  const char* label;
+};
+
+// Returns the parts from the bottom of the chart to its top.
+const std::vector<TimePart>& TimeParts() {
+  static const std::vector<TimePart> parts = {{"time/rollout_wait_s", "rollout"},
+                                              {"time/teacher_wait_s", "teacher"},
+                                              {"time/pack_s", "packing"},
+                                              {"time/forward_s", "forward"},
+                                              {"time/head_s", "head"},
+                                              {"time/backward_s", "backward"},
+                                              {"time/optimizer_s", "optimizer"},
+                                              {"time/save_s", "saving"},
+                                              {"time/evaluation_s", "evaluation"},
+                                              {nullptr, "other"}};
+  return parts;
+}
 
 // The parts of some consecutive steps, in mean seconds per step.
 struct Group {
@@ -80,20 +100,6 @@ std::string Area(const Plot& plot, const std::vector<Group>& groups, size_t part
 
 }  // namespace
 
-const std::vector<TimePart>& TimeParts() {
-  static const std::vector<TimePart> parts = {{"time/rollout_wait_s", "rollout"},
-                                              {"time/teacher_wait_s", "teacher"},
-                                              {"time/pack_s", "packing"},
-                                              {"time/forward_s", "forward"},
-                                              {"time/head_s", "head"},
-                                              {"time/backward_s", "backward"},
-                                              {"time/optimizer_s", "optimizer"},
-                                              {"time/save_s", "saving"},
-                                              {"time/evaluation_s", "evaluation"},
-                                              {nullptr, "other"}};
-  return parts;
-}
-
 std::string RenderTimeStack(const RunRecord& run, size_t index) {
   const std::vector<Group> groups = CollectGroups(run);
   if (groups.empty()) return "";
@@ -113,7 +119,7 @@ std::string RenderTimeStack(const RunRecord& run, size_t index) {
   const ScaleOptions from_zero = {.floor = 0};
   const auto first = static_cast<double>(groups.front().first_step);
   const auto last = std::max(first + 1, static_cast<double>(groups.back().first_step));
-  const Plot plot(MakeStepScale(first, last, 5), MakeScale({0, highest}, from_zero));
+  const Plot plot(MakeStepScale(first, last), MakeScale({0, highest}, from_zero));
   const std::string id = Concat("time-stack-", index);
   std::string areas, key = "<p class=\"key\">", words;
   for (size_t p = 0; p < totals.size(); ++p) {

@@ -13,8 +13,6 @@
 #include "common/io/sha256.h"
 #include "trainer/report/charts/chart.h"
 #include "trainer/report/charts/run_style.h"
-#include "trainer/report/charts/time_stack.h"
-#include "trainer/report/page/assets.h"
 #include "trainer/report/page/html.h"
 
 namespace taopd::report {

@@ -11,6 +11,10 @@
 
 namespace taopd::report {
 
+// The contents of report.css and report.js, which the build embeds in the library.
+extern const char kReportCss[];
+extern const char kReportJs[];
+
 // Returns the whole file. Without runs it has only the sections of the bandits.
 std::string RenderPage(const std::vector<RunRecord>& runs,
                        const std::vector<bandit::Result>& bandits = {});

@@ -90,9 +90,9 @@ TEST(Scale, AnyFiniteValuesGiveFewTicksInsideTheRange) {
 }
 
 TEST(Scale, StepsAreWhole) {
-  EXPECT_THAT(Labels(MakeStepScale(0, 3, 5)), ElementsAre("0", "1", "2", "3"));
-  EXPECT_THAT(Labels(MakeStepScale(0, 20000, 4)), ElementsAre("0", "5000", "10k", "15k", "20k"));
-  EXPECT_THAT(Labels(MakeStepScale(7, 7, 5)), ElementsAre("7", "8"));
+  EXPECT_THAT(Labels(MakeStepScale(0, 3)), ElementsAre("0", "1", "2", "3"));
+  EXPECT_THAT(Labels(MakeStepScale(0, 20000)), ElementsAre("0", "5000", "10k", "15k", "20k"));
+  EXPECT_THAT(Labels(MakeStepScale(7, 7)), ElementsAre("7", "8"));
 }
 
 TEST(FormatNumber, ShortAndRight) {

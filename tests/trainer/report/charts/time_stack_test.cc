@@ -1,8 +1,8 @@
 // Tests of the chart of a step's time.
-#include "trainer/report/charts/time_stack.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "trainer/report/charts/chart.h"
 
 namespace taopd::report {
 namespace {
