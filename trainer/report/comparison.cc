@@ -35,9 +35,8 @@ std::vector<std::string> Differing(const std::vector<RunRecord>& runs) {
   for (const RunRecord& run : runs) {
     for (const auto& [path, value] : run.settings) {
       if (TellsNothingApart(path) || !seen.insert(path).second) continue;
-      const std::string& first = value;
       const bool differs = std::any_of(runs.begin(), runs.end(), [&](const RunRecord& other) {
-        return other.SettingValue(path) != first;
+        return other.SettingValue(path) != value;
       });
       if (differs) paths.push_back(path);
     }
@@ -184,22 +183,14 @@ RunRecord MeanOf(const std::vector<RunRecord>& runs, const std::vector<size_t>& 
   return line;
 }
 
-int64_t LastStep(const RunRecord& run) {
-  int64_t last = 0;
-  for (const auto& [metric, series] : run.series) {
-    if (!series.empty()) last = std::max(last, series.back().step);
-  }
-  return last;
-}
-
 // Says which runs of a group have fewer steps than its longest: its mean ends with them.
 void NoteShortRuns(const std::vector<RunRecord>& runs, const std::vector<size_t>& group,
                    const std::string& name, std::vector<std::string>* notes) {
   int64_t longest = 0;
-  for (const size_t i : group) longest = std::max(longest, LastStep(runs[i]));
+  for (const size_t i : group) longest = std::max(longest, runs[i].LastStep());
   for (const size_t i : group) {
-    if (LastStep(runs[i]) == longest) continue;
-    notes->push_back(Concat(name, ": ", runs[i].name, " ends at step ", LastStep(runs[i]), " of ",
+    if (runs[i].LastStep() == longest) continue;
+    notes->push_back(Concat(name, ": ", runs[i].name, " ends at step ", runs[i].LastStep(), " of ",
                             longest, ", and with it the mean."));
   }
 }

@@ -194,6 +194,14 @@ bool RunRecord::RecordedAnything() const {
                      [](const auto& recorded) { return HasValues(recorded.second); });
 }
 
+int64_t RunRecord::LastStep() const {
+  int64_t last = 0;
+  for (const auto& [metric, points] : series) {
+    if (!points.empty()) last = std::max(last, points.back().step);
+  }
+  return last;
+}
+
 std::optional<double> RunRecord::Summary(const std::string& key) const {
   const auto found = summary.find(key);
   return found == summary.end() ? std::nullopt : std::optional<double>(found->second);

@@ -55,6 +55,8 @@ struct RunRecord {
   const Series* Find(const std::string& metric) const;
   // Returns whether any metric has a value.
   bool RecordedAnything() const;
+  // Returns the last step of any metric, or 0 if there is none.
+  int64_t LastStep() const;
   std::optional<double> Summary(const std::string& key) const;
   // Returns the value in config.yaml, or "" if it has none.
   std::string SettingValue(const std::string& path) const;

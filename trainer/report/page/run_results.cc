@@ -52,9 +52,7 @@ std::optional<double> Median(const RunRecord& run, const std::string& metric) {
 std::optional<double> Steps(const RunRecord& run) {
   if (const auto steps = run.Summary("steps")) return steps;
   if (run.series.empty()) return std::nullopt;
-  int64_t last = 0;
-  for (const auto& [name, series] : run.series) last = std::max(last, series.back().step);
-  return static_cast<double>(last);
+  return static_cast<double>(run.LastStep());
 }
 
 std::optional<double> Seconds(const RunRecord& run) {
