@@ -27,9 +27,10 @@ struct Comparison {
   bool HasSeeds() const { return lines.size() < line_of_run.size(); }
 };
 
-// Groups runs that NameRuns has named. Directories, names, ports and seeds tell no groups apart.
-// Models, data and endpoints, which may be made anew for each seed, do so only among runs of equal
-// seeds. Runs that nothing tells apart stay apart, as do runs without settings.
+// Groups runs that NameRuns has named. Runs of one group may differ in directories, names, ports
+// and seeds. They may also differ in models, data and endpoints, which may be made anew for each
+// seed, unless two of them have the same seed. If a group then still has a seed twice, each of its
+// runs stays alone, as does a run without settings.
 Comparison CompareRuns(const std::vector<RunRecord>& runs);
 
 }  // namespace taopd::report

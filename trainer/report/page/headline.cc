@@ -20,7 +20,7 @@ namespace {
 // A row of the table: a run, or the line of a group.
 struct TableRow {
   const RunRecord* run;
-  // Its index among the lines of the page, which sets its colour.
+  // Its index among the lines of the page, which sets its color.
   size_t line;
   RunResults results;
   // The run's seed, or how many the group has.
@@ -54,29 +54,27 @@ std::string Duration(double seconds) {
   return absl::FormatDuration(absl::Trunc(absl::Seconds(seconds), unit));
 }
 
-using Results = const RunResults&;
-
 struct Column {
   std::string title;
   // The number by which the column is sorted.
-  std::function<std::optional<double>(Results)> value;
+  std::function<std::optional<double>(const RunResults&)> value;
   // HTML of a value.
-  std::function<std::string(Results)> cell;
+  std::function<std::string(const RunResults&)> cell;
 };
 
 Column MeasuredColumn(const std::string& title, std::optional<Measured> RunResults::*member) {
   return {title,
-          [member](Results results) {
+          [member](const RunResults& results) {
             const std::optional<Measured>& measured = results.*member;
             return measured ? std::optional<double>(measured->value) : std::nullopt;
           },
-          [member](Results results) { return MeasuredCell(*(results.*member)); }};
+          [member](const RunResults& results) { return MeasuredCell(*(results.*member)); }};
 }
 
 Column NumberColumn(const std::string& title, std::optional<double> RunResults::*member,
                     int digits = 3) {
-  return {title, [member](Results results) { return results.*member; },
-          [member, digits](Results results) {
+  return {title, [member](const RunResults& results) { return results.*member; },
+          [member, digits](const RunResults& results) {
             return FormatNumber(*(results.*member), NumberStyle::kPlain, digits);
           }};
 }
@@ -87,12 +85,14 @@ std::vector<Column> Columns() {
       MeasuredColumn("Student before", &RunResults::before),
       MeasuredColumn("Student after", &RunResults::after),
       {"Gap closed", GapClosed,
-       [](Results results) { return FormatNumber(*GapClosed(results), NumberStyle::kPercent, 2); }},
+       [](const RunResults& results) {
+         return FormatNumber(*GapClosed(results), NumberStyle::kPercent, 2);
+       }},
       NumberColumn("KL before", &RunResults::kl_before),
       NumberColumn("KL after", &RunResults::kl_after),
       NumberColumn("Steps", &RunResults::steps, 6),
-      {"Time", [](Results results) { return results.seconds; },
-       [](Results results) { return Duration(*results.seconds); }},
+      {"Time", [](const RunResults& results) { return results.seconds; },
+       [](const RunResults& results) { return Duration(*results.seconds); }},
       NumberColumn("Tokens/s (median)", &RunResults::tokens_per_s),
   };
 }

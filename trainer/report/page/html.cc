@@ -1,5 +1,7 @@
 #include "trainer/report/page/html.h"
 
+#include <absl/strings/str_replace.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -7,40 +9,23 @@
 namespace taopd::report {
 
 std::string EscapeHtml(const std::string& text) {
+  // The JSON writer replaces the bytes that are not UTF-8.
   const auto replace = nlohmann::json::error_handler_t::replace;
   const std::string utf8 =
       nlohmann::json::parse(nlohmann::json(text).dump(-1, ' ', false, replace)).get<std::string>();
   std::string out;
   out.reserve(utf8.size());
   for (const char c : utf8) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      default: {
-        const auto byte = static_cast<unsigned char>(c);
-        const bool control = (byte < 0x20 && c != '\n' && c != '\t' && c != '\r') || byte == 0x7f;
-        if (control) {
-          out += "\xef\xbf\xbd";
-        } else {
-          out += c;
-        }
-      }
+    const auto byte = static_cast<unsigned char>(c);
+    const bool is_control = (byte < 0x20 && c != '\n' && c != '\t' && c != '\r') || byte == 0x7f;
+    if (is_control) {
+      out += "\xef\xbf\xbd";
+    } else {
+      out += c;
     }
   }
-  return out;
+  return absl::StrReplaceAll(
+      out, {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}, {"'", "&#39;"}});
 }
 
 std::string NameHtml(const std::string& name) {
@@ -55,15 +40,7 @@ std::string NameHtml(const std::string& name) {
 
 std::string ScriptJson(const nlohmann::ordered_json& value) {
   const auto replace = nlohmann::json::error_handler_t::replace;
-  std::string out;
-  for (const char c : value.dump(-1, ' ', false, replace)) {
-    if (c == '<') {
-      out += "\\u003c";
-    } else {
-      out += c;
-    }
-  }
-  return out;
+  return absl::StrReplaceAll(value.dump(-1, ' ', false, replace), {{"<", "\\u003c"}});
 }
 
 std::string Coordinate(double value) {

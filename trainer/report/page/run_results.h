@@ -32,8 +32,8 @@ RunResults ResultsOf(const RunRecord& run);
 // its interval. What one of the runs lacks, the group lacks. One run's results stay as they are.
 RunResults MeanResults(const std::vector<RunResults>& runs);
 
-// Returns the share of the distance between the student before and the teacher that the student has
-// come. Empty if the teacher is not better than the student was.
+// Returns the share of the student's initial distance to the teacher's accuracy that training has
+// closed. Empty if the teacher is not better than the student was.
 std::optional<double> GapClosed(const RunResults& results);
 
 }  // namespace taopd::report
