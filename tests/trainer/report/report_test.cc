@@ -10,7 +10,7 @@
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 #include "trainer/report/charts/run_style.h"
-#include "trainer/report/page/assets.h"
+#include "trainer/report/page/page.h"
 
 namespace taopd::report {
 namespace {
@@ -103,7 +103,7 @@ TEST_F(ReportTest, ARunWithoutAnyValueIsNamedOnce) {
   EXPECT_THAT(page, Not(HasSubstr("Not recorded by silent")));
 }
 
-TEST_F(ReportTest, EveryColourOfARunIsDefinedForLightAndDarkPages) {
+TEST_F(ReportTest, EveryColorOfARunIsDefinedForLightAndDarkPages) {
   const std::string css = kReportCss;
   std::set<std::string> colors;
   for (int i = 0; i < kNumRunColors; ++i) {
@@ -121,7 +121,7 @@ TEST_F(ReportTest, EveryColourOfARunIsDefinedForLightAndDarkPages) {
               HasSubstr(Concat("\"colors\":", kNumRunColors)));
 }
 
-// Two objectives with two seeds each: a line, a colour and a row for each objective.
+// Two objectives with two seeds each: a line, a color and a row for each objective.
 TEST_F(ReportTest, SeedsOfASettingAreOneLine) {
   std::vector<std::string> runs;
   for (const char* objective : {"full", "ta_opd"}) {
@@ -205,11 +205,6 @@ TEST_F(ReportTest, LongTextsAndManyPairsAreCutVisibly) {
   EXPECT_THAT(page, HasSubstr("100 more bytes are in samples.jsonl"));
   EXPECT_THAT(page, HasSubstr("<summary>20 more</summary>"));
   EXPECT_THAT(page, HasSubstr("6 more are in samples.jsonl."));
-}
-
-TEST_F(ReportTest, NotesReachThePage) {
-  const std::string page = Page({MakeRun("r", "{\"step\":1,\"loss/mean\":1}\n{\"step\":2,\"lo")});
-  EXPECT_THAT(page, HasSubstr("r: metrics.jsonl line 2 is only half written"));
 }
 
 TEST_F(ReportTest, ARunThatRecordedNothing) {

@@ -47,7 +47,7 @@ std::vector<ChartSpec> LearningCharts() {
        .optional = true},
       {.id = "eval-loss",
        .title = "Validation loss",
-       .hint = "Of supervised training, mean over the response tokens of data.val.",
+       .hint = "Mean over the response tokens of data.val, in supervised training.",
        .quantities = Only("eval/loss"),
        .scale = kLog,
        .style = ChartSpec::Style::kPoints,
@@ -66,7 +66,7 @@ std::vector<ChartSpec> PolicyCharts() {
   return {
       {.id = "entropy",
        .title = "Entropy",
-       .hint = "Of the student's next-token distribution, nats.",
+       .hint = "Entropy of the student's next-token distribution, nats.",
        .quantities = Only("policy/entropy")},
       {.id = "overlap",
        .title = "Top-k overlap",
@@ -76,8 +76,8 @@ std::vector<ChartSpec> PolicyCharts() {
        .optional = true},
       {.id = "full-kl",
        .title = "Full-vocabulary KL",
-       .hint = "To the teacher, on the measured positions, and the part of it that the top-k and "
-               "their tail leave out.",
+       .hint = "KL to the teacher on the measured positions, and the part of it that the top-k "
+               "and their tail leave out.",
        .quantities = {{.metric = "policy/full_kl", .label = "full KL"},
                       {.metric = "policy/truncation_gap", .label = "truncation gap"}},
        .scale = kLog,
@@ -109,7 +109,7 @@ std::vector<ChartSpec> StepCharts() {
        .scale = kLog},
       {.id = "learning-rate",
        .title = "Learning rate",
-       .hint = "Of the step.",
+       .hint = "Learning rate of the step.",
        .quantities = Only("optim/lr"),
        .style = ChartSpec::Style::kExact},
   };
@@ -135,7 +135,7 @@ std::vector<ChartSpec> TermCharts(const std::vector<RunRecord>& runs) {
     std::replace(id.begin(), id.end(), '_', '-');
     charts.push_back({.id = id,
                       .title = "Loss term " + term,
-                      .hint = "Times its weight, mean over the step's response tokens.",
+                      .hint = "Mean over the step's response tokens, times its weight.",
                       .quantities = Only(prefix + term)});
   }
   return charts;

@@ -123,8 +123,7 @@ std::string RenderLandscape(const bandit::Result& result, const std::string& id)
   std::string out = BeginFigure(
       id, "Landscape",
       "Full reverse KL on the first two principal components of all logits; stronger shade is "
-      "larger, "
-      "lines at " +
+      "larger, lines at " +
           LevelsText(levels) + " nats. Each path ends at its mark.",
       Key(result, Concat("<svg class=\"swatch\" viewBox=\"0 0 24 12\" aria-hidden=\"true\"><path "
                          "class=\"star\" d=\"",

@@ -49,7 +49,7 @@ std::string RenderHeader(const std::vector<RunRecord>& runs) {
   return out + "</header>\n";
 }
 
-// The buttons show and hide runs. Without the script they are only the key to the colours.
+// The buttons show and hide runs. Without the script they are only the key to the colors.
 std::string RenderLegend(const std::vector<RunRecord>& lines) {
   if (lines.size() < 2) return "";
   std::string out = "<nav class=\"legend\" aria-label=\"Runs\">";
@@ -74,8 +74,8 @@ std::string RenderNotes(const std::vector<RunRecord>& runs, const Comparison& co
 std::string RenderCharts(const std::vector<RunRecord>& runs, nlohmann::ordered_json* data) {
   std::string out =
       "<section aria-labelledby=\"curves\"><h2 id=\"curves\">Curves</h2>"
-      "<p class=\"remark\">Of noisy curves the thin line is what was recorded and the bold one its "
-      "moving average (geometric on log scales).</p><div class=\"charts\">\n";
+      "<p class=\"remark\">The thin line of a noisy curve is what was recorded; the bold one is "
+      "its moving average (geometric on log scales).</p><div class=\"charts\">\n";
   for (const ChartSpec& spec : ReportCharts(runs)) {
     if (spec.optional && !AnyRecorded(spec, runs)) continue;
     out += RenderChart(spec, runs, data);

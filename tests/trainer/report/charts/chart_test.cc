@@ -52,7 +52,7 @@ TEST(Chart, NullsAreGapsAndLonePointsAreDots) {
   EXPECT_EQ(data[0]["lines"][0]["y"][2], nullptr);
 }
 
-TEST(Chart, TwoRunsShareTheAxesAndDifferInColourAndMark) {
+TEST(Chart, TwoRunsShareTheAxesAndDifferInColorAndMark) {
   Json data = Json::array();
   const std::vector<RunRecord> runs = {RunWith("a", "m", {{0, 0}, {10, 1}}),
                                        RunWith("b", "m", {{0, 4}, {20, 2}})};
@@ -65,7 +65,7 @@ TEST(Chart, TwoRunsShareTheAxesAndDifferInColourAndMark) {
   EXPECT_THAT(html, HasSubstr("L238.0 "));  // run a ends in the middle
 }
 
-TEST(RunStyle, TwelveColoursAndThenOtherMarks) {
+TEST(RunStyle, TwelveColorsAndThenOtherMarks) {
   std::set<std::string> colors, looks;
   for (size_t run = 0; run < 12; ++run) colors.insert(RunClass(run));
   EXPECT_EQ(colors.size(), 12u);
