@@ -82,15 +82,16 @@ SupportOptions DenseOptions(const SupportOptions& support) {
 
 }  // namespace
 
-absl::Status MeasureFullKl(const StepContext& context, const ScoredBatch& batch,
-                           const SupportOptions& support, int64_t end, int64_t num_rows,
-                           int64_t step, FullKl* sums) {
+absl::StatusOr<FullKl> MeasureFullKl(const StepContext& context, const ScoredBatch& batch,
+                                     const SupportOptions& support, int64_t end, int64_t num_rows,
+                                     int64_t step) {
   const TrainConfig& config = *context.config;
   const std::vector<ScoredRollout> rows = SampleRollouts(
       batch, end, num_rows, DeriveSeed(config.run.seed, "full KL", {static_cast<uint64_t>(step)}));
-  const auto dense =
-      ScoredBatch::Continue(context.teacher, rows, std::vector<bool>(rows.size(), false),
-                            DenseOptions(support), Concat("step-", step + 1, "-full-kl"));
+  const auto dense = ScoredBatch::Continue(rows, std::vector<bool>(rows.size(), false),
+                                           {.teacher = context.teacher,
+                                            .support = DenseOptions(support),
+                                            .name = Concat("step-", step + 1, "-full-kl")});
   TAOPD_RETURN_IF_ERROR(
       Annotate(dense->WaitScored(0, dense->size(), context.on_wait), "policy/full_kl"));
 
@@ -101,6 +102,8 @@ absl::Status MeasureFullKl(const StepContext& context, const ScoredBatch& batch,
   bound.objective = *FindObjective("ta_opd");
   std::vector<int64_t> num_tokens;
   for (const ScoredRollout& row : rows) num_tokens.push_back(NumInputTokens(row.rollout));
+  FullKl sums;
+  sums.num_rows = static_cast<int64_t>(rows.size());
   int64_t first = 0;
   for (const int64_t last : MicroBatchEnds(num_tokens, config.trainer.MicroBatchTokens())) {
     std::vector<const ScoredRollout*> sequences;
@@ -108,14 +111,13 @@ absl::Status MeasureFullKl(const StepContext& context, const ScoredBatch& batch,
     const HeadTargets targets =
         MakeHeadTargets(sequences, std::vector<double>(sequences.size(), 1.0), student->device());
     const at::Tensor hidden_NH = ForwardResponses(student, sequences);
-    sums->full_kl += SumRowLosses(
+    sums.full_kl += SumRowLosses(
         *student, hidden_NH,
         WithFullVocabulary(targets, dense->Items(first, last), support.vocab_size), full);
-    sums->ta_opd += SumRowLosses(*student, hidden_NH, targets, bound);
+    sums.ta_opd += SumRowLosses(*student, hidden_NH, targets, bound);
     first = last;
   }
-  sums->num_rows = static_cast<int64_t>(rows.size());
-  return absl::OkStatus();
+  return sums;
 }
 
 }  // namespace taopd

@@ -28,8 +28,8 @@ void ForEachSum(const Visit& visit, FullKl& sums) {
 // the row's token. Calls context.on_wait about once a second while waiting for the teacher; an
 // error from it ends the wait and is returned. REQUIRES: sequences [0, end) are scored, and the
 // teacher supports dense log-probs.
-absl::Status MeasureFullKl(const StepContext& context, const ScoredBatch& batch,
-                           const SupportOptions& support, int64_t end, int64_t num_rows,
-                           int64_t step, FullKl* sums);
+absl::StatusOr<FullKl> MeasureFullKl(const StepContext& context, const ScoredBatch& batch,
+                                     const SupportOptions& support, int64_t end, int64_t num_rows,
+                                     int64_t step);
 
 }  // namespace taopd

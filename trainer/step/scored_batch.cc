@@ -6,32 +6,21 @@
 
 namespace taopd {
 
-ScoredBatch::ScoredBatch(TeacherClient* teacher, const SupportOptions& support, std::string name,
-                         int64_t size, Timeline* timeline, std::unique_ptr<TeacherViews> views,
-                         std::unique_ptr<StepRewards> rewards)
-    : teacher_(teacher),
-      support_(support),
-      name_(std::move(name)),
-      timeline_(timeline),
-      views_(std::move(views)),
-      rewards_(std::move(rewards)),
-      start_(timeline != nullptr ? timeline->Now() : absl::InfinitePast()),
+ScoredBatch::ScoredBatch(int64_t size, BatchScoring scoring)
+    : scoring_(std::move(scoring)),
+      start_(scoring_.timeline != nullptr ? scoring_.timeline->Now() : absl::InfinitePast()),
       items_(size),
-      handed_over_(timeline != nullptr ? size : 0),
+      asked_at_(scoring_.timeline != nullptr ? size : 0),
       generated_(size, false),
       scored_(size, false),
-      num_missing_(size, rewards_ != nullptr ? 2 : 1),
+      num_missing_(size, scoring_.rewards != nullptr ? 2 : 1),
       num_generating_(size) {}
 
-std::shared_ptr<ScoredBatch> ScoredBatch::Start(RolloutEngine* engine, TeacherClient* teacher,
+std::shared_ptr<ScoredBatch> ScoredBatch::Start(RolloutEngine* engine,
                                                 std::vector<RolloutRequest> requests,
-                                                const SupportOptions& support,
-                                                const std::string& name, Timeline* timeline,
-                                                std::unique_ptr<TeacherViews> views,
-                                                std::unique_ptr<StepRewards> rewards) {
+                                                BatchScoring scoring) {
   std::shared_ptr<ScoredBatch> batch(
-      new ScoredBatch(teacher, support, name, static_cast<int64_t>(requests.size()), timeline,
-                      std::move(views), std::move(rewards)));
+      new ScoredBatch(static_cast<int64_t>(requests.size()), std::move(scoring)));
   if (!requests.empty()) batch->policy_version_ = requests.front().policy_version;
   engine->Generate(std::move(requests), [batch](int64_t index, absl::StatusOr<Rollout> rollout) {
     batch->OnRollout(index, std::move(rollout));
@@ -39,25 +28,10 @@ std::shared_ptr<ScoredBatch> ScoredBatch::Start(RolloutEngine* engine, TeacherCl
   return batch;
 }
 
-std::shared_ptr<ScoredBatch> ScoredBatch::FromScored(std::vector<ScoredRollout> items) {
-  const size_t size = items.size();
-  std::shared_ptr<ScoredBatch> batch(new ScoredBatch(
-      nullptr, SupportOptions(), "", static_cast<int64_t>(size), nullptr, nullptr, nullptr));
-  batch->items_ = std::move(items);
-  absl::MutexLock lock(&batch->mutex_);
-  batch->generated_.assign(size, true);
-  batch->scored_.assign(size, true);
-  batch->num_generating_ = 0;
-  return batch;
-}
-
-std::shared_ptr<ScoredBatch> ScoredBatch::Continue(
-    TeacherClient* teacher, std::vector<ScoredRollout> items, std::vector<bool> scored,
-    const SupportOptions& support, const std::string& name, Timeline* timeline,
-    std::unique_ptr<TeacherViews> views, std::unique_ptr<StepRewards> rewards) {
+std::shared_ptr<ScoredBatch> ScoredBatch::Continue(std::vector<ScoredRollout> items,
+                                                   std::vector<bool> scored, BatchScoring scoring) {
   const auto size = static_cast<int64_t>(items.size());
-  std::shared_ptr<ScoredBatch> batch(new ScoredBatch(teacher, support, name, size, timeline,
-                                                     std::move(views), std::move(rewards)));
+  std::shared_ptr<ScoredBatch> batch(new ScoredBatch(size, std::move(scoring)));
   batch->items_ = std::move(items);
   {
     absl::MutexLock lock(&batch->mutex_);
@@ -67,27 +41,29 @@ std::shared_ptr<ScoredBatch> ScoredBatch::Continue(
   }
   for (int64_t i = 0; i < size; ++i) {
     batch->AskTeacherAfter(i);
-    if (batch->rewards_ != nullptr) batch->AskForRewards(i);
+    if (batch->scoring_.rewards != nullptr) batch->AskForRewards(i);
   }
   return batch;
 }
 
 void ScoredBatch::OnRollout(int64_t index, absl::StatusOr<Rollout> rollout) {
   if (KeepRollout(index, std::move(rollout))) {
-    if (timeline_ != nullptr) {
-      timeline_->Add(TimelineTrack::kRollout, Concat(name_, "-", index), start_, timeline_->Now());
+    if (scoring_.timeline != nullptr) {
+      scoring_.timeline->Add(TimelineTrack::kRollout, Concat(scoring_.name, "-", index), start_,
+                             scoring_.timeline->Now());
     }
     AskTeacherAfter(index);
-    if (rewards_ != nullptr) AskForRewards(index);
+    if (scoring_.rewards != nullptr) AskForRewards(index);
   }
-  // This comes last, because a waiter may destroy the client as soon as nothing is being generated.
+  // This comes last, because a waiter may destroy the teacher's client, which the lines above use,
+  // as soon as nothing is being generated.
   absl::MutexLock lock(&mutex_);
   --num_generating_;
 }
 
 void ScoredBatch::AskTeacherAfter(int64_t index) {
   const ScoredRollout& item = items_[index];
-  if (views_ == nullptr)
+  if (scoring_.views == nullptr)
     return AskTeacher({index, item.teacher_prompt_ids, item.lacks_teacher_prompt});
   for (TeacherView& view : scoring_.views->AddRollout(index, item.rollout))
     AskTeacher(std::move(view));
@@ -98,17 +74,18 @@ void ScoredBatch::AskTeacher(TeacherView view) {
   ScoredRollout& item = items_[index];
   item.teacher_prompt_ids = std::move(view.prompt_ids);
   item.lacks_teacher_prompt = view.is_missing;
-  if (timeline_ != nullptr) handed_over_[index] = timeline_->Now();
+  if (scoring_.timeline != nullptr) asked_at_[index] = scoring_.timeline->Now();
   {
     absl::MutexLock lock(&mutex_);
     if (scored_[index]) return;
     ++num_scoring_;
   }
-  teacher_->Score(MakeTeacherRequest(support_, item.rollout, Concat(name_, "-", index),
-                                     item.teacher_prompt_ids),
-                  [self = shared_from_this(), index](absl::StatusOr<TeacherScores> reply) {
-                    self->OnScores(index, std::move(reply));
-                  });
+  scoring_.teacher->Score(
+      MakeTeacherRequest(scoring_.support, item.rollout, Concat(scoring_.name, "-", index),
+                         item.teacher_prompt_ids),
+      [self = shared_from_this(), index](absl::StatusOr<TeacherScores> reply) {
+        self->OnScores(index, std::move(reply));
+      });
 }
 
 bool ScoredBatch::KeepRollout(int64_t index, absl::StatusOr<Rollout> rollout) {
@@ -131,11 +108,11 @@ bool ScoredBatch::KeepRollout(int64_t index, absl::StatusOr<Rollout> rollout) {
 
 void ScoredBatch::OnScores(int64_t index, absl::StatusOr<TeacherScores> reply) {
   absl::StatusOr<SupportScores> scores =
-      reply.ok() ? ReduceToSupport(support_, items_[index].rollout, *std::move(reply))
+      reply.ok() ? ReduceToSupport(scoring_.support, items_[index].rollout, *std::move(reply))
                  : absl::StatusOr<SupportScores>(reply.status());
-  if (timeline_ != nullptr) {
-    timeline_->Add(TimelineTrack::kTeacher, Concat(name_, "-", index), handed_over_[index],
-                   timeline_->Now());
+  if (scoring_.timeline != nullptr) {
+    scoring_.timeline->Add(TimelineTrack::kTeacher, Concat(scoring_.name, "-", index),
+                           asked_at_[index], scoring_.timeline->Now());
   }
   absl::MutexLock lock(&mutex_);
   --num_scoring_;
@@ -156,21 +133,21 @@ void ScoredBatch::AskForRewards(int64_t index) {
     if (!scored_[index]) RecordPart(index);
     return;
   }
-  std::optional<RewardGroup> group = rewards_->Finish(index, rollout);
+  std::optional<RewardGroup> group = scoring_.rewards->Finish(index, rollout);
   if (!group) return;
   const int64_t first = group->first;
   {
     absl::MutexLock lock(&mutex_);
     const auto begin = scored_.begin() + first;
     const bool has_all =
-        std::all_of(begin, begin + rewards_->group_size(), [](bool flag) { return flag; });
+        std::all_of(begin, begin + scoring_.rewards->group_size(), [](bool flag) { return flag; });
     if (has_all) return;
     ++num_scoring_;
   }
-  rewards_->Ask(*std::move(group),
-                [self = shared_from_this(), first](absl::StatusOr<RewardedGroup> rewarded) {
-                  self->OnRewards(first, std::move(rewarded));
-                });
+  scoring_.rewards->Ask(*std::move(group),
+                        [self = shared_from_this(), first](absl::StatusOr<RewardedGroup> rewarded) {
+                          self->OnRewards(first, std::move(rewarded));
+                        });
 }
 
 void ScoredBatch::OnRewards(int64_t first, absl::StatusOr<RewardedGroup> rewarded) {
@@ -182,7 +159,7 @@ void ScoredBatch::OnRewards(int64_t first, absl::StatusOr<RewardedGroup> rewarde
     }
     return;
   }
-  for (int64_t i = 0; i < rewards_->group_size(); ++i) {
+  for (int64_t i = 0; i < scoring_.rewards->group_size(); ++i) {
     if (scored_[first + i]) continue;  // its scores do not change any more
     items_[first + i].reward = rewarded->rewards[i];
     items_[first + i].advantage = rewarded->advantages[i];

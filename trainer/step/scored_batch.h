@@ -21,33 +21,35 @@
 
 namespace taopd {
 
+// The scoring of a batch's rollouts. Everything it points to must outlive every callback.
+struct BatchScoring {
+  TeacherClient* teacher = nullptr;
+  SupportOptions support = {};
+  std::string name = {};         // prefixes the ids of the requests to the teacher
+  Timeline* timeline = nullptr;  // gets the spans of each rollout and of its scoring; may be null
+  // Chooses the prompts that the teacher sees. If it is null, the teacher sees the prompt that the
+  // rollout has for it or, if there is none, the student's.
+  std::unique_ptr<TeacherViews> views = nullptr;
+  // Rewards the responses. A rollout then counts as scored only when it has its advantage as well.
+  // Null if the responses are not rewarded.
+  std::unique_ptr<StepRewards> rewards = nullptr;
+};
+
 class ScoredBatch : public std::enable_shared_from_this<ScoredBatch> {
  public:
-  // Starts generating and scoring `requests`, and returns immediately. `engine` and `teacher` must
-  // outlive every callback (see WaitIdle); the callbacks keep the batch itself alive. `name`
-  // prefixes the ids of the requests to the teacher. A timeline, if given, gets the spans of each
-  // rollout and of its scoring, and must outlive every callback as well. `views`, if given, are the
-  // prompts that the teacher sees; otherwise it sees those of the requests. `rewards`, if given,
-  // judge the responses; a rollout then counts as scored when it has its advantage as well. A
-  // rollout that weights of another version than its request's have generated fails the batch with
-  // FAILED_PRECONDITION. REQUIRES: all requests have the same policy_version.
-  static std::shared_ptr<ScoredBatch> Start(RolloutEngine* engine, TeacherClient* teacher,
+  // Starts generating and scoring `requests`, and returns immediately. `engine` must outlive every
+  // callback (see WaitIdle); the callbacks keep the batch itself alive. A rollout of another
+  // policy_version than its request asks for fails the batch with FAILED_PRECONDITION.
+  // REQUIRES: all requests have the same policy_version.
+  static std::shared_ptr<ScoredBatch> Start(RolloutEngine* engine,
                                             std::vector<RolloutRequest> requests,
-                                            const SupportOptions& support, const std::string& name,
-                                            Timeline* timeline = nullptr,
-                                            std::unique_ptr<TeacherViews> views = nullptr,
-                                            std::unique_ptr<StepRewards> rewards = nullptr);
+                                            BatchScoring scoring);
 
-  // Returns a batch of existing rollouts, which have their scores if these will be needed.
-  static std::shared_ptr<ScoredBatch> FromScored(std::vector<ScoredRollout> items);
-  // Returns a batch of existing rollouts of which some have their scores (scored[i]), and asks the
-  // teacher, and for the rewards, for the others. The arguments are those of Start. Without `views`
-  // the teacher sees the prompts that the rollouts have for it.
-  static std::shared_ptr<ScoredBatch> Continue(
-      TeacherClient* teacher, std::vector<ScoredRollout> items, std::vector<bool> scored,
-      const SupportOptions& support, const std::string& name, Timeline* timeline = nullptr,
-      std::unique_ptr<TeacherViews> views = nullptr,
-      std::unique_ptr<StepRewards> rewards = nullptr);
+  // Returns a batch of existing rollouts. Asks the teacher for the scores, and the source of
+  // rewards for the rewards, of those that are not scored yet (scored[i] is false). `scoring` is
+  // not used if all are scored.
+  static std::shared_ptr<ScoredBatch> Continue(std::vector<ScoredRollout> items,
+                                               std::vector<bool> scored, BatchScoring scoring);
 
   // Waits until rollouts [begin, end) are generated. If any rollout or score of the batch fails,
   // returns that error. Calls `on_wait` about once a second in the meantime; an error from it ends
@@ -57,15 +59,15 @@ class ScoredBatch : public std::enable_shared_from_this<ScoredBatch> {
   // Waits in the same way until rollouts [begin, end) are scored.
   absl::Status WaitScored(int64_t begin, int64_t end, const std::function<absl::Status()>& on_wait);
   // Waits until the engine has finished every rollout, successfully or not. The weights may change
-  // after that. Each finished one has then been handed to the teacher, unless the batch had failed.
+  // after that. By then each finished rollout has gone to the teacher, unless the batch has failed.
   void WaitAllGenerated();
   // Waits until no callback is outstanding. The engine and the client may be destroyed after that.
   void WaitIdle();
 
   // Returns for each rollout whether it is scored. Scores that are there do not change.
   std::vector<bool> scored() const;
-  // Returns the error of the first rollout that could not be generated, or OK if all rollouts are
-  // there; errors of the teacher do not count. REQUIRES: WaitAllGenerated has returned.
+  // Returns OK if all rollouts are there, even if scoring has failed; otherwise the first error of
+  // the batch. REQUIRES: WaitAllGenerated has returned.
   absl::Status AllGenerated() const;
 
   // REQUIRES: WaitScored returned OK for it; for `rollout` alone, WaitGenerated or AllGenerated.
@@ -75,9 +77,7 @@ class ScoredBatch : public std::enable_shared_from_this<ScoredBatch> {
   int64_t size() const { return static_cast<int64_t>(items_.size()); }
 
  private:
-  ScoredBatch(TeacherClient* teacher, const SupportOptions& support, std::string name, int64_t size,
-              Timeline* timeline, std::unique_ptr<TeacherViews> views,
-              std::unique_ptr<StepRewards> rewards);
+  ScoredBatch(int64_t size, BatchScoring scoring);
   void OnRollout(int64_t index, absl::StatusOr<Rollout> rollout);
   // Stores the rollout unless it has failed. Returns whether its scores are needed, which is not so
   // in a batch that has failed.
@@ -95,19 +95,14 @@ class ScoredBatch : public std::enable_shared_from_this<ScoredBatch> {
   absl::Status WaitFor(const std::vector<bool> ScoredBatch::*flags, int64_t begin, int64_t end,
                        const std::function<absl::Status()>& on_wait);
 
-  TeacherClient* const teacher_;
-  const SupportOptions support_;
-  const std::string name_;
-  Timeline* const timeline_;                    // may be null
-  const std::unique_ptr<TeacherViews> views_;   // may be null
-  const std::unique_ptr<StepRewards> rewards_;  // may be null
+  const BatchScoring scoring_;
   const absl::Time start_;
   int64_t policy_version_ = kLiveWeights;  // of the requests
 
   // Item i is written by one callback at a time and read once it is scored.
   std::vector<ScoredRollout> items_;
-  // Times of the requests to the teacher, guarded in the same way.
-  std::vector<absl::Time> handed_over_;
+  // When the teacher was asked, guarded in the same way.
+  std::vector<absl::Time> asked_at_;
   mutable absl::Mutex mutex_;
   std::vector<bool> generated_ ABSL_GUARDED_BY(mutex_);
   std::vector<bool> scored_ ABSL_GUARDED_BY(mutex_);

@@ -89,7 +89,8 @@ void StepInProgress::ContinueFrom(const PendingStep& pending) {
     items.push_back(*pending.rollouts.at(i));
     items.back().rollout.source = prompts_[items.size() - 1]->source;
   }
-  batch_ = ScoredBatch::FromScored(std::move(items));
+  const std::vector<bool> scored(items.size(), true);
+  batch_ = ScoredBatch::Continue(std::move(items), scored, BatchScoring());
   record_ = pending.record;
   first_mini_batch_ = pending.mini_batch;
   longest_mini_batch_ = pending.longest_mini_batch;
@@ -133,8 +134,9 @@ absl::Status StepInProgress::WaitForOwnScores(int64_t mini_batch) {
   const int64_t num_rows = context_.config->objective.full_kl_rows;
   if (mini_batch == 0 && num_rows > 0 && support_.kind != SupportKind::kFullVocabulary) {
     const int64_t world_size = group_->world_size();
-    TAOPD_RETURN_IF_ERROR(MeasureFullKl(context_, *batch_, support_, end,
-                                        CeilDiv(num_rows, world_size), number_, &record_.full_kl));
+    TAOPD_ASSIGN_OR_RETURN(record_.full_kl,
+                           MeasureFullKl(context_, *batch_, support_, end,
+                                         CeilDiv(num_rows, world_size), number_));
   }
   scored_mini_batch_ = mini_batch;
   return absl::OkStatus();

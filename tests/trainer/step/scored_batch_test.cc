@@ -41,8 +41,12 @@ class ScoredBatchTest : public ::testing::Test {
     std::vector<RolloutRequest> requests(count);
     for (int i = 0; i < count; ++i) requests[i].prompt_ids = {7, static_cast<int32_t>(i)};
     const SupportOptions support = {.teacher_top_k = 2, .vocab_size = 10};
-    return ScoredBatch::Start(&rollouts_, &teacher_, std::move(requests), support, "test", timeline,
-                              std::move(views));
+    return ScoredBatch::Start(&rollouts_, std::move(requests),
+                              {.teacher = &teacher_,
+                               .support = support,
+                               .name = "test",
+                               .timeline = timeline,
+                               .views = std::move(views)});
   }
   static absl::Status GoOn() { return absl::OkStatus(); }
   // The teacher answers the i-th request that it has got.

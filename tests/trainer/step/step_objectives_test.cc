@@ -35,8 +35,9 @@ TEST(StepObjectives, GradientsOfEverySupportEqualADenseComputation) {
     a.prompt_ids = {5, 6, 7};
     b.prompt_ids = {9};
     const SupportOptions support = MakeSupportOptions(config, kTinyVocabulary);
-    const auto batch = ScoredBatch::Start(
-        &rollouts, teacher.get(), MakeRolloutRequests(config, 0, {&a, &b}), support, "dense");
+    const auto batch =
+        ScoredBatch::Start(&rollouts, MakeRolloutRequests(config, 0, {&a, &b}),
+                           {.teacher = teacher.get(), .support = support, .name = "dense"});
     ASSERT_OK(batch->WaitScored(0, batch->size(), [] { return absl::OkStatus(); }));
     batch->WaitIdle();
 

@@ -123,9 +123,9 @@ class TinyTraining {
   }
   // Generates and scores the rollouts of a step's next prompts, which must not fail.
   std::shared_ptr<ScoredBatch> NextScored(const SupportOptions& support, const std::string& name) {
-    auto batch =
-        ScoredBatch::Start(context.rollout_engine, context.teacher,
-                           MakeRolloutRequests(*context.config, 0, NextPrompts()), support, name);
+    auto batch = ScoredBatch::Start(context.rollout_engine,
+                                    MakeRolloutRequests(*context.config, 0, NextPrompts()),
+                                    {.teacher = context.teacher, .support = support, .name = name});
     EXPECT_TRUE(batch->WaitScored(0, batch->size(), context.on_wait).ok());
     batch->WaitIdle();
     return batch;

@@ -9,29 +9,25 @@
 namespace taopd {
 namespace {
 
-std::string BatchName(const StepContext& context, int64_t step) {
-  std::string name = Concat("step-", step + 1);
-  if (context.group != nullptr && context.group->world_size() > 1)
-    name += Concat("-rank-", context.group->rank());
-  return name;
-}
-
-std::unique_ptr<TeacherViews> ViewsOf(const StepContext& context,
-                                      const std::vector<const PromptRecord*>& prompts) {
-  if (context.teacher_views == nullptr) return nullptr;
-  return std::make_unique<TeacherViews>(
-      *context.teacher_views, PromptsOfSequences(context, prompts), context.config->rollout.n);
-}
-
-std::unique_ptr<StepRewards> RewardsOf(const StepContext& context, int64_t step,
-                                       const std::vector<const PromptRecord*>& prompts) {
-  if (context.rewards == nullptr) return nullptr;
-  return std::make_unique<StepRewards>(*context.rewards, PromptsOfSequences(context, prompts),
-                                       context.config->rollout.n, BatchName(context, step));
-}
-
-SupportOptions SupportOf(const StepContext& context) {
-  return MakeSupportOptions(*context.config, context.student->config().vocab_size);
+// Returns how the rollouts of step `step` (0-based) with these prompts are scored.
+BatchScoring ScoringOf(const StepContext& context, int64_t step,
+                       const std::vector<const PromptRecord*>& prompts) {
+  const int64_t n = context.config->rollout.n;
+  BatchScoring scoring;
+  scoring.teacher = context.teacher;
+  scoring.support = MakeSupportOptions(*context.config, context.student->config().vocab_size);
+  scoring.name = Concat("step-", step + 1);
+  if (context.group->world_size() > 1) scoring.name += Concat("-rank-", context.group->rank());
+  scoring.timeline = context.timeline;
+  if (context.teacher_views != nullptr) {
+    scoring.views = std::make_unique<TeacherViews>(*context.teacher_views,
+                                                   PromptsOfSequences(context, prompts), n);
+  }
+  if (context.rewards != nullptr) {
+    scoring.rewards = std::make_unique<StepRewards>(
+        *context.rewards, PromptsOfSequences(context, prompts), n, scoring.name);
+  }
+  return scoring;
 }
 
 }  // namespace
@@ -54,9 +50,8 @@ std::shared_ptr<ScoredBatch> StartRollouts(const StepContext& context, int64_t s
     mine.push_back(std::move(all[i]));
     mine.back().policy_version = policy_version;
   }
-  return ScoredBatch::Start(context.rollout_engine, context.teacher, std::move(mine),
-                            SupportOf(context), BatchName(context, step), context.timeline,
-                            ViewsOf(context, prompts), RewardsOf(context, step, prompts));
+  return ScoredBatch::Start(context.rollout_engine, std::move(mine),
+                            ScoringOf(context, step, prompts));
 }
 
 absl::StatusOr<std::shared_ptr<ScoredBatch>> ContinueRollouts(
@@ -74,9 +69,8 @@ absl::StatusOr<std::shared_ptr<ScoredBatch>> ContinueRollouts(
     }
     scored.push_back(step.scored.contains(i));
   }
-  return ScoredBatch::Continue(context.teacher, std::move(items), std::move(scored),
-                               SupportOf(context), BatchName(context, step.step), context.timeline,
-                               ViewsOf(context, prompts), RewardsOf(context, step.step, prompts));
+  return ScoredBatch::Continue(std::move(items), std::move(scored),
+                               ScoringOf(context, step.step, prompts));
 }
 
 }  // namespace taopd
