@@ -44,8 +44,7 @@ struct StepContext {
   const TrainConfig* config = nullptr;
   Decoder* student = nullptr;
   AdamW* optimizer = nullptr;  // has the student's parameters and a shard per rank
-  // The ranks that train together (null if this one is alone), and this rank's sequences of a
-  // mini-batch.
+  // The ranks that train together, and this rank's sequences of a mini-batch.
   ProcessGroup* group = nullptr;
   Shares shares;
   // Generates with the student's weights, which the step changes in place, or with a copy of them

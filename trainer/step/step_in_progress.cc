@@ -26,7 +26,7 @@ bool HeadMeasuresOverlap(const TrainConfig& config, const SupportOptions& suppor
 
 // Adds the sums of ForwardBackward over the ranks, and counts the ranks that have stopped before
 // the end of their micro-batches.
-absl::Status SumOverRanks(ProcessGroup* group, RowSums* sums, int64_t* num_stopped) {
+absl::Status ReduceSums(ProcessGroup* group, RowSums* sums, int64_t* num_stopped) {
   RankSums all;
   ForEachSum([&all](auto* number) { all.Add(number); }, *sums);
   all.Add(num_stopped);
@@ -48,13 +48,12 @@ absl::Status Stopped() { return absl::CancelledError("asked to stop"); }
 
 }  // namespace
 
-StepInProgress::StepInProgress(const StepContext& context, int64_t number, double lr,
+StepInProgress::StepInProgress(const StepContext& context, int64_t step_number, double lr,
                                const std::vector<const PromptRecord*>& prompts,
                                const PendingStep* pending)
     : context_(context),
-      number_(number),
-      single_rank_group_(ProcessGroup::Alone()),
-      group_(context.group != nullptr ? context.group : single_rank_group_.get()),
+      step_number_(step_number),
+      group_(context.group),
       sequences_per_mini_(context.config->trainer.mini_batch_size * context.config->rollout.n),
       own_sequences_(context.shares.OwnRange(sequences_per_mini_)),
       optimizer_(context.optimizer, group_, context.shares.num_per_rank()),
@@ -68,10 +67,10 @@ StepInProgress::StepInProgress(const StepContext& context, int64_t number, doubl
   if (pending != nullptr) {
     ContinueFrom(*pending);
   } else if (context.rollouts_ahead != nullptr) {
-    batch_ = context.rollouts_ahead->Take(number);
+    batch_ = context.rollouts_ahead->Take(step_number);
   } else {
     PackWeights();
-    batch_ = StartRollouts(context, number, prompts);
+    batch_ = StartRollouts(context, step_number, prompts);
   }
   record_.lr = lr;
 }
@@ -136,7 +135,7 @@ absl::Status StepInProgress::WaitForOwnScores(int64_t mini_batch) {
     const int64_t world_size = group_->world_size();
     TAOPD_ASSIGN_OR_RETURN(record_.full_kl,
                            MeasureFullKl(context_, *batch_, support_, end,
-                                         CeilDiv(num_rows, world_size), number_));
+                                         CeilDiv(num_rows, world_size), step_number_));
   }
   scored_mini_batch_ = mini_batch;
   return absl::OkStatus();
@@ -162,14 +161,6 @@ absl::StatusOr<RankMiniBatch> StepInProgress::Partition(int64_t mini_batch) {
   return PartitionMiniBatch(input, group_);
 }
 
-absl::Status StepInProgress::JoinOtherPasses(int64_t num_done, int64_t num_passes) {
-  for (; num_done < num_passes; ++num_done) {
-    optimizer_.BeginPass(/*is_last=*/false);
-    TAOPD_RETURN_IF_ERROR(optimizer_.EndPass());
-  }
-  return absl::OkStatus();
-}
-
 bool StepInProgress::ShouldStopBefore(int64_t mini_batch) {
   if (!context_.stop_requested()) return false;
   if (!weights_changed()) return true;
@@ -183,51 +174,63 @@ bool StepInProgress::ShouldStopBefore(int64_t mini_batch) {
 absl::StatusOr<RowSums> StepInProgress::ComputeGradients(int64_t mini_batch) {
   mini_batch_start_ = context_.clock->Now();
   TAOPD_ASSIGN_OR_RETURN(rank_batch_, Partition(mini_batch));
+  // The largest number of passes of any rank.
+  int64_t num_passes = rank_batch_.num_micro_batches;
+  if (optimizer_.every_pass_sends()) {
+    TAOPD_ASSIGN_OR_RETURN(num_passes, group_->AgreeOnLargest(num_passes));
+  }
+  Passes passes;
+  // Only rank 0 continues the sums of the step so far, so that the reduction counts them once.
+  if (group_->is_root()) passes.sums = record_.sums;
+  for (const std::vector<SequenceRange>& micro_batches : rank_batch_.micro_batches) {
+    for (const SequenceRange& micro_batch : micro_batches)
+      TAOPD_RETURN_IF_ERROR(RunPass(mini_batch, micro_batch, &passes));
+    optimizer_.AddShare();
+  }
+  TAOPD_RETURN_IF_ERROR(ReduceGradients(passes.num_done, num_passes));
+  TAOPD_RETURN_IF_ERROR(ReduceSums(group_, &passes.sums, &passes.num_stopped));
+  if (passes.num_stopped > 0) return Stopped();
+  passes.sums.bad_sequence = passes.bad_sequence;
+  passes.sums.bad_row = passes.bad_row;
+  return passes.sums;
+}
+
+absl::Status StepInProgress::RunPass(int64_t mini_batch, SequenceRange micro_batch,
+                                     Passes* passes) {
+  // A rank that stops computes nothing more, but still sends what the other ranks wait for.
+  if (passes->num_stopped == 0 && ShouldStopBefore(mini_batch)) passes->num_stopped = 1;
   ForwardBackwardOptions options;
   options.veto_rho_below = context_.config->objective.veto_rho_below;
   options.times = &times_;
   options.forward.recompute = RecomputeOf(context_.config->trainer);
   // The teacher scores while the student computes what needs no scores.
   options.before_scores = [&] { return WaitForOwnScores(mini_batch); };
-  // Only rank 0 continues the sums of the step so far, so that the reduction counts them once.
-  RowSums sums = group_->is_root() ? record_.sums : RowSums();
-  int64_t bad_sequence = -1, bad_row = -1, num_done = 0, num_stopped = 0;
-  // The largest number of passes of any rank.
-  int64_t num_passes = rank_batch_.num_micro_batches;
-  if (optimizer_.every_pass_sends()) {
-    TAOPD_ASSIGN_OR_RETURN(num_passes, group_->AgreeOnLargest(num_passes));
+  options.forward.on_layer_backward =
+      optimizer_.BeginPass(++passes->num_done == rank_batch_.num_micro_batches);
+  const auto& [first, last] = micro_batch;
+  if (passes->num_stopped == 0) {
+    TAOPD_RETURN_IF_ERROR(ForwardBackward(
+        context_.student, head_,
+        {rank_batch_.items.begin() + first, rank_batch_.items.begin() + last},
+        {rank_batch_.row_weights.begin() + first, rank_batch_.row_weights.begin() + last},
+        &passes->sums, options));
   }
-  for (const std::vector<SequenceRange>& micro_batches : rank_batch_.micro_batches) {
-    for (const auto& [first, last] : micro_batches) {
-      // A rank that stops computes nothing more, but still sends what the other ranks wait for.
-      if (num_stopped == 0 && ShouldStopBefore(mini_batch)) num_stopped = 1;
-      options.forward.on_layer_backward =
-          optimizer_.BeginPass(++num_done == rank_batch_.num_micro_batches);
-      if (num_stopped == 0) {
-        TAOPD_RETURN_IF_ERROR(ForwardBackward(
-            context_.student, head_,
-            {rank_batch_.items.begin() + first, rank_batch_.items.begin() + last},
-            {rank_batch_.row_weights.begin() + first, rank_batch_.row_weights.begin() + last},
-            &sums, options));
-      }
-      TAOPD_RETURN_IF_ERROR(optimizer_.EndPass());
-      if (bad_sequence < 0 && sums.bad_sequence >= 0) {
-        bad_sequence = first + sums.bad_sequence;
-        bad_row = sums.bad_row;
-      }
-    }
-    optimizer_.AddShare();
+  TAOPD_RETURN_IF_ERROR(optimizer_.EndPass());
+  if (passes->bad_sequence < 0 && passes->sums.bad_sequence >= 0) {
+    passes->bad_sequence = first + passes->sums.bad_sequence;
+    passes->bad_row = passes->sums.bad_row;
   }
-  {
-    const PhaseTimer timer(&times_, Phase::kOptimizer);
-    if (optimizer_.every_pass_sends()) TAOPD_RETURN_IF_ERROR(JoinOtherPasses(num_done, num_passes));
-    TAOPD_RETURN_IF_ERROR(optimizer_.ReduceGradients());
+  return absl::OkStatus();
+}
+
+absl::Status StepInProgress::ReduceGradients(int64_t num_done, int64_t num_passes) {
+  const PhaseTimer timer(&times_, Phase::kOptimizer);
+  // Ranks that have more micro-batches than this one wait for its part in their passes.
+  for (; optimizer_.every_pass_sends() && num_done < num_passes; ++num_done) {
+    optimizer_.BeginPass(/*is_last=*/false);
+    TAOPD_RETURN_IF_ERROR(optimizer_.EndPass());
   }
-  TAOPD_RETURN_IF_ERROR(SumOverRanks(group_, &sums, &num_stopped));
-  if (num_stopped > 0) return Stopped();
-  sums.bad_sequence = bad_sequence;
-  sums.bad_row = bad_row;
-  return sums;
+  return optimizer_.ReduceGradients();
 }
 
 // The sums so far are finite, so `sums` is finite if and only if this mini-batch's loss is.
@@ -258,7 +261,7 @@ absl::Status StepInProgress::ReportBadBatch(const RowSums& sums, double grad_nor
   const auto found = reporter.item<int64_t>();
   if (group_->rank() != (found > 0 ? group_->world_size() - found : 0)) return absl::OkStatus();
   BadBatch bad;
-  bad.step = number_ + 1;
+  bad.step = step_number_ + 1;
   bad.mini_batch = mini_batch;
   bad.loss = sums.weighted_loss - record_.sums.weighted_loss;
   bad.grad_norm = grad_norm;
@@ -285,7 +288,7 @@ absl::Status StepInProgress::ReportBadBatch(const RowSums& sums, double grad_nor
 
 absl::Status StepInProgress::StartLaterRollouts() {
   if (context_.rollouts_ahead == nullptr) return absl::OkStatus();
-  return context_.rollouts_ahead->StepDone(number_ + 1, &times_);
+  return context_.rollouts_ahead->StepDone(step_number_ + 1, &times_);
 }
 
 absl::StatusOr<StepResult> StepInProgress::Finish() {
@@ -294,7 +297,7 @@ absl::StatusOr<StepResult> StepInProgress::Finish() {
   const std::vector<const ScoredRollout*> items = batch_->Items(0, batch_->size());
   for (const ScoredRollout* item : items) result.rollouts.push_back(item->rollout);
   LeaveOutGiven(prompts_, &result);
-  record_.rollouts = SumRollouts(items, number_);
+  record_.rollouts = SumRollouts(items, step_number_);
   if (context_.rewards != nullptr) {
     record_.rewards = SumRewards(items, context_.config->rollout.n);
     record_.rewards.num_retries = context_.rewards->source->stats().retries;
@@ -324,7 +327,7 @@ absl::Status StepInProgress::Abandon(absl::Status status) {
   return status;
 }
 
-absl::StatusOr<StepResult> StepInProgress::Leave(int64_t mini_batch) {
+absl::StatusOr<StepResult> StepInProgress::StopBefore(int64_t mini_batch) {
   context_.optimizer->ClearGradients();
   auto pending = std::make_shared<PendingStep>();
   pending->mini_batch = mini_batch;

@@ -25,7 +25,7 @@ class StepInProgress {
  public:
   // Starts the rollouts, takes those that are generated ahead, or continues `pending` if it is not
   // null.
-  StepInProgress(const StepContext& context, int64_t number, double lr,
+  StepInProgress(const StepContext& context, int64_t step_number, double lr,
                  const std::vector<const PromptRecord*>& prompts, const PendingStep* pending);
   // The engine reads the student's weights until the last rollout has ended.
   ~StepInProgress() { batch_->WaitAllGenerated(); }
@@ -43,23 +43,36 @@ class StepInProgress {
   // scores as well, as does a step in which responses without a sibling are skipped; otherwise one
   // rank waits for them in ComputeGradients, after its forward pass.
   absl::Status WaitForRollouts(int64_t mini_batch);
-  // Waits for the teacher's scores of the other mini-batches, so that after the first update only a
-  // lack of memory or a lost rank can make the step fail.
+  // Before the first update, waits for the teacher's scores of all mini-batches, so that after it
+  // only a lack of memory or a lost rank can make the step fail.
   absl::Status WaitForAllScores();
   // Returns the step's sums over all ranks, including this mini-batch. Returns CANCELLED on all
   // ranks if the step should stop before the update.
   absl::StatusOr<RowSums> ComputeGradients(int64_t mini_batch);
+  // Updates the weights with these gradients, or reports the mini-batch and leaves it out if its
+  // loss or its gradient is not finite. Waits until no rollout reads the weights any more.
   absl::Status UpdateOrSkip(const RowSums& sums, int64_t mini_batch);
   // Starts the rollouts of later steps, which the weights after this step generate. Does nothing if
   // rollouts are not generated ahead.
   absl::Status StartLaterRollouts();
+  // Returns the result of a step that has no mini-batch left.
   absl::StatusOr<StepResult> Finish();
   // Ends the step and clears the gradients. Before the first update, nothing has changed.
   absl::Status Abandon(absl::Status status);
   // Ends the step before this mini-batch. All ranks must call it.
-  absl::StatusOr<StepResult> Leave(int64_t mini_batch);
+  absl::StatusOr<StepResult> StopBefore(int64_t mini_batch);
 
  private:
+  // The passes of this rank over a mini-batch so far.
+  struct Passes {
+    RowSums sums;
+    int64_t num_done = 0;
+    int64_t num_stopped = 0;  // 1 if the rank has stopped computing before one of them
+    // The first bad row of the mini-batch; -1 if there is none.
+    int64_t bad_sequence = -1;  // in rank_batch_.items
+    int64_t bad_row = -1;
+  };
+
   void ContinueFrom(const PendingStep& pending);
   void PackWeights();
   absl::Status WaitForOwnRollouts(int64_t mini_batch);
@@ -74,8 +87,10 @@ class StepInProgress {
   // Returns whether the run should stop and the rest of the step, from this mini-batch on, would
   // take too long.
   bool ShouldStopBefore(int64_t mini_batch);
-  // Lets the ranks that have more micro-batches than this one send theirs.
-  absl::Status JoinOtherPasses(int64_t num_done, int64_t num_passes);
+  // Runs the forward and the backward pass over a micro-batch, a range of rank_batch_.items.
+  absl::Status RunPass(int64_t mini_batch, SequenceRange micro_batch, Passes* passes);
+  // Sums the gradients over the ranks, the largest of whose numbers of passes is `num_passes`.
+  absl::Status ReduceGradients(int64_t num_done, int64_t num_passes);
   absl::Status ReportBadBatch(const RowSums& sums, double grad_norm, int64_t mini_batch);
   // Returns the prompt of sequence `sequence` of the mini-batch.
   const PromptRecord* PromptOf(int64_t mini_batch, int64_t sequence) const {
@@ -85,8 +100,7 @@ class StepInProgress {
   int64_t begin_of(int64_t mini_batch) const { return mini_batch * own_sequences_.size(); }
 
   const StepContext& context_;
-  const int64_t number_;
-  const std::unique_ptr<ProcessGroup> single_rank_group_;
+  const int64_t step_number_;  // 0-based
   ProcessGroup* const group_;
   const int64_t sequences_per_mini_;   // on all ranks
   const SequenceRange own_sequences_;  // this rank's part of a mini-batch
@@ -101,7 +115,7 @@ class StepInProgress {
   int64_t first_mini_batch_ = 0;
   int64_t scored_mini_batch_ = -1;  // the last one whose scores have arrived
   RankMiniBatch rank_batch_;        // the current mini-batch
-  StepRecord record_;               // duration: of earlier processes
+  StepRecord record_;               // its duration is that of earlier processes
   absl::Time mini_batch_start_;
   absl::Duration longest_mini_batch_;
   absl::Time stop_seen_ = absl::InfiniteFuture();

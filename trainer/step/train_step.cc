@@ -23,9 +23,8 @@ absl::StatusOr<StepResult> TrainOneStep(const StepContext& context, int64_t step
                                         const std::vector<const PromptRecord*>& prompts,
                                         const PendingStep* pending) {
   if (pending != nullptr) {
-    absl::Status fits = CheckPrompts(*pending, *context.config, prompts);
-    if (context.group != nullptr) fits = context.group->AgreeOnStatus(fits);
-    TAOPD_RETURN_IF_ERROR(fits);
+    const absl::Status fits = CheckPrompts(*pending, *context.config, prompts);
+    TAOPD_RETURN_IF_ERROR(context.group->AgreeOnStatus(fits));
   }
   // 1. Roll out with the current weights, or take the rollouts that weights of an earlier step have
   // generated. Each finished rollout goes to the teacher at once. A step that was left between two
@@ -40,9 +39,10 @@ absl::StatusOr<StepResult> TrainOneStep(const StepContext& context, int64_t step
     }
 
     // 3. Compute loss and gradients in micro-batches of bounded size, as soon as the scores are
-    //    there. A run that should stop leaves the step here, or continues if the rest is short.
+    // there. A run that should stop leaves the step here, or continues if the rest is short.
     const absl::StatusOr<RowSums> sums = step.ComputeGradients(mini_batch);
-    if (absl::IsCancelled(sums.status()) && step.weights_changed()) return step.Leave(mini_batch);
+    if (absl::IsCancelled(sums.status()) && step.weights_changed())
+      return step.StopBefore(mini_batch);
     if (!sums.ok()) return step.Abandon(sums.status());
 
     // 4. Update once no rollout reads the weights any more and no score is missing. Numbers that

@@ -1,5 +1,4 @@
 // One training step, from prompts to updated weights: roll out, score, loss and gradients, update.
-// TrainOneStep reads from top to bottom like the algorithm.
 //
 // Owns nothing. Not thread-safe. On the CPU a step is a pure function of the weights, the
 // optimizer's state, the prompts and the step's number, bit for bit, whatever the order in which
@@ -31,7 +30,7 @@ struct StepResult {
   std::shared_ptr<const PendingStep> pending;
 };
 
-// Trains on `prompts`, those of all ranks, as step number `step` (0-based) with the learning rate
+// Trains on `prompts`, those of all ranks, as step `step_number` (0-based) with the learning rate
 // `lr`. All ranks must call it with the same arguments and return the same error, if any. Returns
 // the error of a failed rollout or score, or of context.on_wait; the weights are unchanged in that
 // case, unless the group itself has failed. When TrainOneStep returns or throws, none of the
@@ -44,7 +43,7 @@ struct StepResult {
 //
 // Throws LibTorch's exceptions and std::bad_alloc. If the optimizer has counted an update by then,
 // the weights are between two steps and must not be saved.
-absl::StatusOr<StepResult> TrainOneStep(const StepContext& context, int64_t step, double lr,
+absl::StatusOr<StepResult> TrainOneStep(const StepContext& context, int64_t step_number, double lr,
                                         const std::vector<const PromptRecord*>& prompts,
                                         const PendingStep* pending = nullptr);
 

@@ -108,6 +108,7 @@ class TinyTraining {
     context.config = &config_;
     context.student = student_.get();
     context.optimizer = &optimizer_;
+    context.group = group_.get();
     context.rollout_engine = &rollouts_;
     context.teacher = setting.shuffle_seed == 0 ? teacher_.get() : &shuffling_;
     context.head = MakeHeadOptions(config_);
@@ -160,6 +161,7 @@ class TinyTraining {
   }
 
   const TrainConfig config_;
+  const std::unique_ptr<ProcessGroup> group_ = ProcessGroup::Alone();
   const std::shared_ptr<Decoder> student_;
   AdamW optimizer_;
   const std::unique_ptr<InferenceEngine> rollout_engine_;
