@@ -313,8 +313,8 @@ absl::StatusOr<StepResult> StepInProgress::Finish() {
   TAOPD_RETURN_IF_ERROR(all.Reduce(group_));
   record_.duration += context_.clock->Now() - start_;
   result.metrics = MakeStepMetrics(record_, times_, support_, head_);
-  const Metrics chosen = MakeChosenMetrics(record_, *context_.config);
-  result.metrics.insert(result.metrics.end(), chosen.begin(), chosen.end());
+  const Metrics optional = MakeOptionalMetrics(record_, *context_.config);
+  result.metrics.insert(result.metrics.end(), optional.begin(), optional.end());
   result.num_skipped_updates = record_.num_skipped_updates;
   return result;
 }

@@ -11,8 +11,10 @@
 namespace taopd {
 namespace {
 
-double Mean(double sum, int64_t count) {
-  return count > 0 ? sum / static_cast<double>(count) : std::numeric_limits<double>::quiet_NaN();
+template <typename Number>
+double Mean(Number sum, int64_t count) {
+  return count > 0 ? static_cast<double>(sum) / static_cast<double>(count)
+                   : std::numeric_limits<double>::quiet_NaN();
 }
 
 void AddLossMetrics(const StepRecord& record, const ObjectiveTerms& terms, Metrics* metrics) {
@@ -48,14 +50,13 @@ void AddOverlap(const RowSums& sums, const SupportOptions& support, bool is_meas
     metrics->emplace_back("policy/overlap_advantage",
                           Mean(sums.head_metrics[kTopKOverlapAdvantage], rows));
   } else if (support.kind == SupportKind::kUnion) {
-    metrics->emplace_back("policy/overlap",
-                          Mean(static_cast<double>(sums.num_shared), rows) / support.student_top_k);
+    metrics->emplace_back("policy/overlap", Mean(sums.num_shared, rows) / support.student_top_k);
   }
 }
 
 // Adds the distance of the student from the policy that generated.
 void AddBehaviorMetrics(const RowSums& sums, Metrics* metrics) {
-  metrics->emplace_back("policy/vetoed_responses", static_cast<double>(sums.num_vetoed));
+  metrics->emplace_back("policy/vetoed_responses", sums.num_vetoed);
   const int64_t drawn = sums.num_rows - sums.num_given_rows;
   metrics->emplace_back("policy/kl_behavior", Mean(sums.behavior_gap, drawn));
   // Kish's effective sample size: the number of rows of equal weight with the same variance, as a
@@ -69,16 +70,15 @@ void AddFullKlMetrics(const FullKl& full_kl, Metrics* metrics) {
   metrics->emplace_back("policy/full_kl", Mean(full_kl.full_kl, full_kl.num_rows));
   metrics->emplace_back("policy/truncation_gap",
                         Mean(full_kl.full_kl - full_kl.ta_opd, full_kl.num_rows));
-  metrics->emplace_back("policy/full_kl_rows", static_cast<double>(full_kl.num_rows));
+  metrics->emplace_back("policy/full_kl_rows", full_kl.num_rows);
 }
 
 void AddRolloutMetrics(const RolloutSums& sums, Metrics* metrics) {
   const int64_t count = sums.num_rollouts;
   const auto num_tokens = static_cast<double>(sums.num_response_tokens);
   metrics->emplace_back("rollout/response_length_mean", Mean(num_tokens, count));
-  metrics->emplace_back("rollout/response_length_max", static_cast<double>(sums.longest));
-  metrics->emplace_back("rollout/truncated_share",
-                        Mean(static_cast<double>(sums.num_truncated), count));
+  metrics->emplace_back("rollout/response_length_max", sums.longest);
+  metrics->emplace_back("rollout/truncated_share", Mean(sums.num_truncated, count));
   metrics->emplace_back("rollout/repeated_ngrams", Mean(sums.repeated_ngrams, count));
   metrics->emplace_back("rollout/tokens", num_tokens);
 }
@@ -119,15 +119,14 @@ RolloutSums SumRollouts(const std::vector<const ScoredRollout*>& items, int64_t 
     const auto length = static_cast<int64_t>(rollout.response_ids.size());
     sums.num_beyond_vocabulary += item->scores.num_beyond_vocabulary;
     sums.num_teacher_prompts_missing += item->lacks_teacher_prompt ? 1 : 0;
+    sums.num_tokens += length + static_cast<int64_t>(rollout.prompt_ids.size());
     if (rollout.is_given) {
       ++sums.num_given;
-      sums.num_tokens += length + static_cast<int64_t>(rollout.prompt_ids.size());
       continue;
     }
     ++sums.num_rollouts;
-    if (rollout.policy_version != kLiveWeights) sums.steps_off += step - rollout.policy_version;
+    if (rollout.policy_version != kLiveWeights) sums.staleness += step - rollout.policy_version;
     sums.num_response_tokens += length;
-    sums.num_tokens += length + static_cast<int64_t>(rollout.prompt_ids.size());
     sums.longest = std::max(sums.longest, length);
     sums.repeated_ngrams += RepeatedNgrams(rollout.response_ids);
     sums.num_truncated += rollout.finish == FinishReason::kLength ? 1 : 0;
@@ -153,11 +152,11 @@ RewardSums SumRewards(const std::vector<const ScoredRollout*>& items, int64_t gr
   return sums;
 }
 
-Metrics MakeChosenMetrics(const StepRecord& record, const TrainConfig& config) {
+Metrics MakeOptionalMetrics(const StepRecord& record, const TrainConfig& config) {
   Metrics metrics;
   if (config.data.HasTeacherPrompt()) {
     metrics.emplace_back("teacher/prompt_missing",
-                         Mean(static_cast<double>(record.rollouts.num_teacher_prompts_missing),
+                         Mean(record.rollouts.num_teacher_prompts_missing,
                               record.rollouts.num_rollouts + record.rollouts.num_given));
   }
   if (config.reward.IsOn()) {
@@ -166,11 +165,10 @@ Metrics MakeChosenMetrics(const StepRecord& record, const TrainConfig& config) {
     const double square = Mean(sums.reward_square, sums.num_rewards);
     metrics.emplace_back("reward/mean", mean);
     metrics.emplace_back("reward/std", std::sqrt(std::max(0.0, square - mean * mean)));
-    metrics.emplace_back("reward/no_signal_groups",
-                         Mean(static_cast<double>(sums.num_without_signal), sums.num_groups));
+    metrics.emplace_back("reward/no_signal_groups", Mean(sums.num_without_signal, sums.num_groups));
     metrics.emplace_back("reward/clipped_share",
                          Mean(record.sums.head_metrics[kRhoClipped], record.sums.num_rows));
-    metrics.emplace_back("reward/retries", static_cast<double>(sums.num_retries));
+    metrics.emplace_back("reward/retries", sums.num_retries);
   }
   if (config.rollout.IsElsewhere()) {
     const RowSums& sums = record.sums;
@@ -179,14 +177,13 @@ Metrics MakeChosenMetrics(const StepRecord& record, const TrainConfig& config) {
     metrics.emplace_back("rollout/log_prob_gap_p99", sums.gaps.Quantile(0.99));
   }
   if (config.rollout.mask_truncated) {
-    metrics.emplace_back(
-        "rollout/masked_share",
-        Mean(static_cast<double>(record.rollouts.num_truncated), record.rollouts.num_rollouts));
+    metrics.emplace_back("rollout/masked_share",
+                         Mean(record.rollouts.num_truncated, record.rollouts.num_rollouts));
   }
   if (config.data.offpolicy_fraction > 0) {
     const int64_t num_given = record.rollouts.num_given;
-    metrics.emplace_back("data/offpolicy_share", Mean(static_cast<double>(num_given),
-                                                      num_given + record.rollouts.num_rollouts));
+    metrics.emplace_back("data/offpolicy_share",
+                         Mean(num_given, num_given + record.rollouts.num_rollouts));
   }
   return metrics;
 }
@@ -202,7 +199,7 @@ Metrics MakeStepMetrics(const StepRecord& record, const PhaseTimes& times,
   AddBehaviorMetrics(record.sums, &metrics);
   const int64_t num_beyond_vocabulary = record.rollouts.num_beyond_vocabulary;
   if (num_beyond_vocabulary > 0) {
-    metrics.emplace_back("teacher/beyond_vocabulary", static_cast<double>(num_beyond_vocabulary));
+    metrics.emplace_back("teacher/beyond_vocabulary", num_beyond_vocabulary);
   }
   const RowSums& sums = record.sums;
   if (support.kind == SupportKind::kFullVocabulary && head.objective.num_terms == 1) {
@@ -211,12 +208,12 @@ Metrics MakeStepMetrics(const StepRecord& record, const PhaseTimes& times,
     AddFullKlMetrics(record.full_kl, &metrics);
   }
   AddRolloutMetrics(record.rollouts, &metrics);
-  metrics.emplace_back("optim/skipped_updates", static_cast<double>(record.num_skipped_updates));
+  metrics.emplace_back("optim/skipped_updates", record.num_skipped_updates);
   AddTimeMetrics(record, times, &metrics);
-  metrics.emplace_back("policy/staleness", Mean(static_cast<double>(record.rollouts.steps_off),
-                                                record.rollouts.num_rollouts));
+  metrics.emplace_back("policy/staleness",
+                       Mean(record.rollouts.staleness, record.rollouts.num_rollouts));
   if (const int64_t left_out = NumKernelsLeftOut(); left_out > 0)
-    metrics.emplace_back("perf/kernels_left_out", static_cast<double>(left_out));
+    metrics.emplace_back("perf/kernels_left_out", left_out);
   return metrics;
 }
 

@@ -17,7 +17,7 @@
 namespace taopd {
 
 // Sums over rollouts. Given responses do not count in num_rollouts, num_response_tokens, longest,
-// num_truncated, repeated_ngrams and steps_off.
+// num_truncated, repeated_ngrams and staleness.
 struct RolloutSums {
   int64_t num_rollouts = 0;
   int64_t num_response_tokens = 0;
@@ -28,7 +28,7 @@ struct RolloutSums {
   int64_t num_given = 0;
   int64_t num_beyond_vocabulary = 0;  // SupportScores::num_beyond_vocabulary
   int64_t num_teacher_prompts_missing = 0;
-  int64_t steps_off = 0;  // steps between the weights that generated a rollout and this step's
+  int64_t staleness = 0;  // steps between the weights that generated a rollout and this step's
 };
 // Calls visit with a pointer to each number that is a sum over the ranks.
 template <typename Visit>
@@ -41,7 +41,7 @@ void ForEachSum(const Visit& visit, RolloutSums& sums) {
   visit(&sums.num_given);
   visit(&sums.num_beyond_vocabulary);
   visit(&sums.num_teacher_prompts_missing);
-  visit(&sums.steps_off);
+  visit(&sums.staleness);
 }
 // `items` are those of step `step`.
 RolloutSums SumRollouts(const std::vector<const ScoredRollout*>& items, int64_t step);
@@ -74,7 +74,7 @@ struct StepRecord {
   int64_t num_updates = 0;
   int64_t num_skipped_updates = 0;
   double lr = 0;
-  FullKl full_kl;  // no rows: not measured
+  FullKl full_kl;  // without rows if it is not measured
   RolloutSums rollouts;
   RewardSums rewards;
   absl::Duration duration;  // duration of the whole step
@@ -91,8 +91,8 @@ double RepeatedNgrams(const std::vector<int32_t>& response_ids);
 Metrics MakeStepMetrics(const StepRecord& record, const PhaseTimes& times,
                         const SupportOptions& support, const HeadOptions& head);
 
-// Returns the metrics of what the configuration may switch on: prompts for the teacher, rewards,
-// rollouts elsewhere, masked responses, given responses.
-Metrics MakeChosenMetrics(const StepRecord& record, const TrainConfig& config);
+// Returns the metrics that a step has only with certain settings: those of prompts for the teacher,
+// of rewards, of rollouts on other servers, of masked responses and of given responses.
+Metrics MakeOptionalMetrics(const StepRecord& record, const TrainConfig& config);
 
 }  // namespace taopd

@@ -7,7 +7,7 @@
 #include "trainer/config/train_config.h"
 #include "trainer/step/scored_rollout.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 TEST(StepMetrics, ResponsesWithoutTheTeachersPromptAreAShare) {
@@ -15,14 +15,14 @@ TEST(StepMetrics, ResponsesWithoutTheTeachersPromptAreAShare) {
   missing.lacks_teacher_prompt = true;
   StepRecord record = {.rollouts = SumRollouts({&shown, &missing, &shown, &shown}, /*step=*/0)};
   TrainConfig config;
-  EXPECT_TRUE(MakeChosenMetrics(record, config).empty());
+  EXPECT_TRUE(MakeOptionalMetrics(record, config).empty());
   config.data.teacher_prompt_key = "hint";
-  EXPECT_EQ(MakeChosenMetrics(record, config), (Metrics{{"teacher/prompt_missing", 0.25}}));
+  EXPECT_EQ(MakeOptionalMetrics(record, config), (Metrics{{"teacher/prompt_missing", 0.25}}));
 
   ScoredRollout given = missing;
   given.rollout.is_given = true;
   record.rollouts = SumRollouts({&given, &given, &shown, &shown}, /*step=*/0);
-  EXPECT_EQ(MakeChosenMetrics(record, config), (Metrics{{"teacher/prompt_missing", 0.5}}));
+  EXPECT_EQ(MakeOptionalMetrics(record, config), (Metrics{{"teacher/prompt_missing", 0.5}}));
 }
 
 TEST(StepMetrics, GivenResponsesHaveNoStaleness) {
@@ -52,4 +52,4 @@ TEST(StepMetrics, RepeatedNgramsAreThoseThatOccurredBefore) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing
