@@ -71,21 +71,10 @@ void Visit(ScoredRollout* item, Fields* fields) {
   fields->Number(&item->advantage);
 }
 
-}  // namespace
-
-absl::StatusOr<std::map<int64_t, ScoredRollout>> MoveRollouts(
-    const std::vector<RolloutMove>& moves,
-    const std::function<const ScoredRollout&(int64_t sequence)>& item, ProcessGroup* group) {
-  std::map<int64_t, ScoredRollout> received;
-  if (moves.empty()) return received;
-  std::vector<std::vector<uint8_t>> messages(group->world_size());  // to each rank
-  for (const RolloutMove& move : moves) {
-    if (move.from != group->rank()) continue;
-    Fields fields(&messages[move.to]);
-    ScoredRollout copy = item(move.sequence);
-    Visit(&copy, &fields);
-  }
-  // Every message is padded to the length of the longest and preceded by its own length.
+// Sends messages[r] to each rank r, and returns the messages from each rank to this one. Every
+// message is padded to the length of the longest and preceded by its own length.
+absl::StatusOr<std::vector<std::vector<uint8_t>>> ExchangeMessages(
+    const std::vector<std::vector<uint8_t>>& messages, ProcessGroup* group) {
   int64_t longest = 0;
   for (const std::vector<uint8_t>& message : messages) {
     longest = std::max(longest, static_cast<int64_t>(message.size()));
@@ -102,12 +91,35 @@ absl::StatusOr<std::map<int64_t, ScoredRollout>> MoveRollouts(
     std::copy(messages[rank].begin(), messages[rank].end(), to + sizeof(length));
   }
   TAOPD_RETURN_IF_ERROR(group->AllToAll(arrived, sent));
+  std::vector<std::vector<uint8_t>> received;
   for (int64_t rank = 0; rank < group->world_size(); ++rank) {
     const uint8_t* from = arrived.const_data_ptr<uint8_t>() + rank * chunk;
     int64_t length = 0;
     std::memcpy(&length, from, sizeof(length));
     from += sizeof(length);
-    Fields fields(from, from + length);
+    received.emplace_back(from, from + length);
+  }
+  return received;
+}
+
+}  // namespace
+
+absl::StatusOr<std::map<int64_t, ScoredRollout>> MoveRollouts(
+    const std::vector<RolloutMove>& moves,
+    const std::function<const ScoredRollout&(int64_t sequence)>& item, ProcessGroup* group) {
+  std::map<int64_t, ScoredRollout> received;
+  if (moves.empty()) return received;
+  std::vector<std::vector<uint8_t>> messages(group->world_size());  // to each rank
+  for (const RolloutMove& move : moves) {
+    if (move.from != group->rank()) continue;
+    Fields fields(&messages[move.to]);
+    ScoredRollout copy = item(move.sequence);
+    Visit(&copy, &fields);
+  }
+  TAOPD_ASSIGN_OR_RETURN(const std::vector<std::vector<uint8_t>> arrived,
+                         ExchangeMessages(messages, group));
+  for (int64_t rank = 0; rank < group->world_size(); ++rank) {
+    Fields fields(arrived[rank].data(), arrived[rank].data() + arrived[rank].size());
     for (const RolloutMove& move : moves) {
       if (move.from == rank && move.to == group->rank()) Visit(&received[move.sequence], &fields);
     }

@@ -19,8 +19,10 @@ struct RolloutMove {
 };
 
 // All ranks must call it with the same moves, in ascending order of their sequences. `item` returns
-// this rank's rollout of a sequence. Returns the rollouts that this rank receives, by sequence,
-// unchanged bit for bit, or the errors of the group.
+// this rank's rollout of a sequence. Returns the rollouts that this rank receives, by sequence, or
+// the errors of the group. The numbers that the loss reads are the same bit for bit. policy_version
+// and the members about the teacher's prompt are not sent, because only the step's metrics need
+// them, and each rank reports those of its own rollouts.
 absl::StatusOr<std::map<int64_t, ScoredRollout>> MoveRollouts(
     const std::vector<RolloutMove>& moves,
     const std::function<const ScoredRollout&(int64_t sequence)>& item, ProcessGroup* group);

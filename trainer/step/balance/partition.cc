@@ -71,6 +71,30 @@ std::vector<RolloutMove> MovesOf(const PartitionInput& input,
   return moves;
 }
 
+// Adds a share of this rank, cut into micro-batches. `weights` are those of the mini-batch's
+// sequences. REQUIRES: the rollouts from other ranks are in batch->received.
+void AddShare(const PartitionInput& input, const std::vector<int64_t>& share,
+              const std::vector<double>& weights, RankMiniBatch* batch) {
+  const auto first = static_cast<int64_t>(batch->items.size());
+  std::vector<int64_t> num_tokens;
+  for (const int64_t i : share) {
+    const auto received = batch->received.find(i);
+    const ScoredRollout& item =
+        received != batch->received.end() ? received->second : input.item(i);
+    batch->items.push_back(&item);
+    batch->sequences.push_back(i);
+    batch->row_weights.push_back(weights[i]);
+    num_tokens.push_back(NumInputTokens(item.rollout));
+  }
+  std::vector<SequenceRange>& micro_batches = batch->micro_batches.emplace_back();
+  int64_t begin = first;
+  for (const int64_t end : MicroBatchEnds(num_tokens, input.micro_batch_tokens)) {
+    micro_batches.push_back({begin, first + end});
+    begin = first + end;
+  }
+  batch->num_micro_batches += static_cast<int64_t>(micro_batches.size());
+}
+
 }  // namespace
 
 absl::StatusOr<RankMiniBatch> PartitionMiniBatch(const PartitionInput& input, ProcessGroup* group) {
@@ -82,25 +106,8 @@ absl::StatusOr<RankMiniBatch> PartitionMiniBatch(const PartitionInput& input, Pr
                                    input.item, group));
   const std::vector<double> weights = SequenceWeights(input.aggregation, lengths.counted);
   for (size_t s = 0; s < shares.size(); ++s) {
-    if (input.shares.RankOf(static_cast<int64_t>(s)) != group->rank()) continue;
-    auto begin = static_cast<int64_t>(batch.items.size());
-    const int64_t first = begin;
-    std::vector<int64_t> num_tokens;
-    for (const int64_t i : shares[s]) {
-      const auto received = batch.received.find(i);
-      const ScoredRollout& item =
-          received != batch.received.end() ? received->second : input.item(i);
-      batch.items.push_back(&item);
-      batch.sequences.push_back(i);
-      batch.row_weights.push_back(weights[i]);
-      num_tokens.push_back(NumInputTokens(item.rollout));
-    }
-    std::vector<SequenceRange>& micro_batches = batch.micro_batches.emplace_back();
-    for (const int64_t end : MicroBatchEnds(num_tokens, input.micro_batch_tokens)) {
-      micro_batches.push_back({begin, first + end});
-      begin = first + end;
-    }
-    batch.num_micro_batches += static_cast<int64_t>(micro_batches.size());
+    if (input.shares.RankOf(static_cast<int64_t>(s)) == group->rank())
+      AddShare(input, shares[s], weights, &batch);
   }
   return batch;
 }

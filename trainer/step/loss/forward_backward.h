@@ -15,9 +15,9 @@
 
 namespace taopd {
 
-// The distance between the log-probs of two engines on the sampled tokens: |behavior - own|. A
-// mismatch of the engine that generates and the one that trains looks like a policy that is off.
-// Sums and counts, which can be added over ranks. Not thread-safe.
+// The distance between the log-probs of two engines on the sampled tokens: |behavior - own|. If the
+// engine that generates computes otherwise than the one that trains, the rollouts seem to come from
+// another policy. Holds sums and counts, which can be added over ranks. Not thread-safe.
 struct LogProbGaps {
   // Bin 0 is for gaps below kSmallest; of the others, kBinsPerDecade cover a factor of 10.
   static constexpr double kSmallest = 1e-7;
@@ -55,7 +55,7 @@ struct LogProbGaps {
 // do not depend on the micro-batches.
 struct RowSums {
   double loss = 0;           // unweighted
-  double weighted_loss = 0;  // the minimised loss
+  double weighted_loss = 0;  // the minimized loss
   double head_metrics[kNumHeadMetrics] = {};
   double term_loss[kMaxObjectiveTerms] = {};  // loss of each term of the objective, with its weight
   // Behavior log-prob minus log p of the response token, without the given rows.
@@ -78,25 +78,24 @@ struct RowSums {
   int64_t bad_row = -1;
 };
 
-// Calls visit(&sums.x, &more.x...) for each sum x, a double or an int64_t, always in this order.
-// The bad row is not a sum.
-template <typename Visit, typename... More>
-void ForEachSum(Visit&& visit, RowSums& sums, More&... more) {
-  visit(&sums.loss, &more.loss...);
-  visit(&sums.weighted_loss, &more.weighted_loss...);
-  for (int i = 0; i < kNumHeadMetrics; ++i) visit(&sums.head_metrics[i], &more.head_metrics[i]...);
-  for (int i = 0; i < kMaxObjectiveTerms; ++i) visit(&sums.term_loss[i], &more.term_loss[i]...);
-  visit(&sums.behavior_gap, &more.behavior_gap...);
-  visit(&sums.gaps.sum, &more.gaps.sum...);
-  for (int i = 0; i < LogProbGaps::kNumBins; ++i)
-    visit(&sums.gaps.counts[i], &more.gaps.counts[i]...);
-  visit(&sums.ta_loss, &more.ta_loss...);
-  visit(&sums.num_shared, &more.num_shared...);
-  visit(&sums.num_rows, &more.num_rows...);
-  visit(&sums.num_given_rows, &more.num_given_rows...);
-  visit(&sums.rho, &more.rho...);
-  visit(&sums.rho_square, &more.rho_square...);
-  visit(&sums.num_vetoed, &more.num_vetoed...);
+// Calls visit(&sums.x) for each sum x, a double or an int64_t, always in this order. The bad row is
+// not a sum.
+template <typename Visit>
+void ForEachSum(const Visit& visit, RowSums& sums) {
+  visit(&sums.loss);
+  visit(&sums.weighted_loss);
+  for (double& metric : sums.head_metrics) visit(&metric);
+  for (double& loss : sums.term_loss) visit(&loss);
+  visit(&sums.behavior_gap);
+  visit(&sums.gaps.sum);
+  for (int64_t& count : sums.gaps.counts) visit(&count);
+  visit(&sums.ta_loss);
+  visit(&sums.num_shared);
+  visit(&sums.num_rows);
+  visit(&sums.num_given_rows);
+  visit(&sums.rho);
+  visit(&sums.rho_square);
+  visit(&sums.num_vetoed);
 }
 
 struct ForwardBackwardOptions {

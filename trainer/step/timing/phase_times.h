@@ -24,9 +24,17 @@ enum class Phase : size_t {
 };
 
 // Returns the metric of a phase, such as "time/forward_s".
-const char* PhaseMetric(Phase phase);
+inline const char* PhaseMetric(Phase phase) {
+  static constexpr std::array<const char*, static_cast<size_t>(Phase::kNumPhases)> kNames = {
+      "time/pack_s", "time/rollout_wait_s", "time/teacher_wait_s", "time/forward_s",
+      "time/head_s", "time/backward_s",     "time/optimizer_s"};
+  return kNames[static_cast<size_t>(phase)];
+}
 // Returns a name such as "forward".
-std::string PhaseName(Phase phase);
+inline std::string PhaseName(Phase phase) {
+  const std::string metric = PhaseMetric(phase);
+  return metric.substr(5, metric.size() - 7);
+}
 
 // The sums of one step. Only the training thread may use it.
 class PhaseTimes {
