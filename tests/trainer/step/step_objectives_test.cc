@@ -156,7 +156,7 @@ TEST(StepObjectives, AStepAgainstTheGradientGoesDownhill) {
   constexpr double kTolerance = 0.1;
   ScoredStep step;
   const Objective full = *FindObjective("full");
-  for (const ObjectiveInfo& info : AllObjectives()) {
+  for (const ObjectiveInfo& info : kObjectives) {
     if (info.needs & kNeedsAdvantage) continue;  // reward_step_test.cc
     const Objective objective = *FindObjective(info.name);
     const bool estimate = (info.needs & kScoreFunction) != 0;
@@ -182,7 +182,7 @@ TEST(StepObjectives, AStepAgainstTheGradientGoesDownhill) {
 }
 
 TEST(StepObjectives, EveryObjectiveUpdatesTheWeightsInEveryMiniBatch) {
-  for (const ObjectiveInfo& info : AllObjectives()) {
+  for (const ObjectiveInfo& info : kObjectives) {
     if (info.needs & kNeedsAdvantage) continue;  // reward_step_test.cc
     TinySetting setting;
     setting.config.objective.name = std::string(info.name);
