@@ -10,7 +10,7 @@
 #include "trainer/commands/catch_exceptions.h"
 #include "trainer/commands/process.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 // Allocates more than any address space, which both allocators refuse at once.
@@ -38,9 +38,20 @@ TEST(OutOfMemory, IsToldFromOtherErrors) {
   } catch (const std::exception& error) {
     EXPECT_TRUE(IsOutOfMemory(error)) << error.what();
   }
+  const auto status_of = [](const char* message) {
+    try {
+      TORCH_CHECK(false, message);
+    } catch (const std::exception& error) {
+      return StatusOfException(error, "loading DIR failed");
+    }
+  };
+  EXPECT_ERROR(status_of("CUDA error: out of memory"), kResourceExhausted,
+               "loading DIR failed: out of memory: CUDA error");
+  EXPECT_ERROR(status_of("CUDA error: misaligned address"), kInternal,
+               "loading DIR failed: CUDA error");
 }
 
 TEST(OutOfMemory, ThePeakOfThisProcessIsKnown) { EXPECT_GT(PeakMemoryBytes(), 10 << 20); }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing
