@@ -43,7 +43,7 @@
 
 namespace taopd {
 
-// The place at which a run stands.
+// The position of a run.
 struct PipelinePosition {
   int64_t num_steps = 0;  // finished steps
   // The position in the data before the next step; see EpochOrder.
@@ -97,7 +97,8 @@ class RolloutPipeline final : public RolloutsAhead {
     int64_t policy_version = 0;
     std::shared_ptr<ScoredBatch> rollouts;
   };
-  // Waits for all that the current versions of student and teacher must do.
+  // Waits until the batch needs neither the current version of the student nor that of the teacher
+  // any more: until its rollouts are generated and, if the teacher has versions, scored.
   absl::Status WaitForBatch(ScoredBatch* rollouts) const;
   int64_t async_steps() const { return context_->config->trainer.async_steps; }
   // Returns the oldest version that may generate step `step`.

@@ -47,8 +47,7 @@ class HeldTeacher final : public TeacherClient {
   absl::StatusOr<TeacherInfo> Connect(absl::Duration timeout) override {
     return inner_->Connect(timeout);
   }
-  void Score(TeacherRequest request,
-             std::function<void(absl::StatusOr<TeacherScores>)> done) override {
+  void Score(TeacherRequest request, Done done) override {
     {
       absl::MutexLock lock(&mutex_);
       if (holds_) {
@@ -64,7 +63,7 @@ class HeldTeacher final : public TeacherClient {
     holds_ = true;
   }
   void Release() {
-    std::deque<std::pair<TeacherRequest, std::function<void(absl::StatusOr<TeacherScores>)>>> all;
+    std::deque<std::pair<TeacherRequest, Done>> all;
     {
       absl::MutexLock lock(&mutex_);
       holds_ = false;
@@ -77,8 +76,7 @@ class HeldTeacher final : public TeacherClient {
   TeacherClient* const inner_;
   absl::Mutex mutex_;
   bool holds_ ABSL_GUARDED_BY(mutex_) = false;
-  std::deque<std::pair<TeacherRequest, std::function<void(absl::StatusOr<TeacherScores>)>>> held_
-      ABSL_GUARDED_BY(mutex_);
+  std::deque<std::pair<TeacherRequest, Done>> held_ ABSL_GUARDED_BY(mutex_);
 };
 
 // A teacher whose weights follow the student's: it notes the version that answers each request, and
@@ -96,8 +94,7 @@ class FollowingTeacher final : public TeacherClient {
   absl::StatusOr<TeacherInfo> Connect(absl::Duration timeout) override {
     return inner_->Connect(timeout);
   }
-  void Score(TeacherRequest request,
-             std::function<void(absl::StatusOr<TeacherScores>)> done) override {
+  void Score(TeacherRequest request, Done done) override {
     absl::MutexLock lock(&mutex_);
     ++num_open_;
     waiting_.emplace_back(std::move(request), std::move(done));
@@ -121,7 +118,7 @@ class FollowingTeacher final : public TeacherClient {
  private:
   void Answer() {
     while (true) {
-      std::pair<TeacherRequest, std::function<void(absl::StatusOr<TeacherScores>)>> next;
+      std::pair<TeacherRequest, Done> next;
       {
         absl::MutexLock lock(&mutex_);
         const auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -149,8 +146,7 @@ class FollowingTeacher final : public TeacherClient {
   int64_t version_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t num_open_ ABSL_GUARDED_BY(mutex_) = 0;
   bool ends_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<std::pair<TeacherRequest, std::function<void(absl::StatusOr<TeacherScores>)>>>
-      waiting_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::pair<TeacherRequest, Done>> waiting_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::pair<std::string, int64_t>> answered_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;  // last, because it uses all of the above
 };
