@@ -1,21 +1,17 @@
 // Tests of the checks of a teacher before the first step.
 #include "trainer/commands/teacher_fit.h"
 
-#include <gmock/gmock.h>
-
 #include "tests/support/scripted_teacher.h"
 #include "tests/support/status_matchers.h"
 #include "tests/trainer/step/tiny_training.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using ::testing::HasSubstr;
 
 class TeacherFitTest : public ::testing::Test {
  protected:
   TeacherFitTest() {
-    student_.decoder = testing::MakeTinyStudent();
+    student_.decoder = MakeTinyStudent();
     teacher_.model_name = "big";
     teacher_.max_model_len = teacher_.max_top_k = 1 << 20;
     teacher_.supports_temperature = true;
@@ -30,7 +26,7 @@ class TeacherFitTest : public ::testing::Test {
     return ::testing::internal::GetCapturedStderr();
   }
   TrainConfig config_;
-  testing::ScriptedTeacher client_{nullptr};  // it gets no requests
+  ScriptedTeacher client_{nullptr};  // it gets no requests
   TeacherInfo teacher_;
   Student student_;
 };
@@ -38,10 +34,10 @@ class TeacherFitTest : public ::testing::Test {
 TEST_F(TeacherFitTest, OtherEndTokensAreNamed) {
   const std::vector<int32_t> own = student_.decoder->config().eos_token_ids;
   ASSERT_FALSE(own.empty());
-  EXPECT_THAT(LogOf(own), ::testing::Not(HasSubstr("end a text")));
-  EXPECT_THAT(LogOf({}), ::testing::Not(HasSubstr("end a text"))) << "vLLM does not say";
+  EXPECT_THAT(LogOf(own), Not(HasSubstr("end a text")));
+  EXPECT_THAT(LogOf({}), Not(HasSubstr("end a text"))) << "vLLM does not say";
   std::vector<int32_t> reversed(own.rbegin(), own.rend());
-  EXPECT_THAT(LogOf(reversed), ::testing::Not(HasSubstr("end a text")));
+  EXPECT_THAT(LogOf(reversed), Not(HasSubstr("end a text")));
 
   const std::string other = LogOf({31, 32});
   EXPECT_THAT(other, HasSubstr("teacher and student end a text with different tokens"));
@@ -53,4 +49,4 @@ TEST_F(TeacherFitTest, OtherEndTokensAreNamed) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -7,7 +7,7 @@
 #include "tests/common/dist/rank_threads.h"
 #include "trainer/teacher/teacher_metrics.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 std::map<std::string, double> AsMap(const Metrics& metrics) {
@@ -15,7 +15,7 @@ std::map<std::string, double> AsMap(const Metrics& metrics) {
 }
 
 TEST(RankMetrics, EachIsCombinedAsTheTableSays) {
-  testing::OnRanks(3, ProcessGroupOptions(), [](ProcessGroup& group) {
+  OnRanks(3, ProcessGroupOptions(), [](ProcessGroup& group) {
     const auto rank = static_cast<double>(group.rank());
     // Rank 0 never has the largest or the smallest number.
     const double mine = group.rank() == 0 ? 5 : 10 * rank - 8;  // 5, 2, 12
@@ -37,7 +37,7 @@ TEST(RankMetrics, EachIsCombinedAsTheTableSays) {
 }
 
 TEST(RankMetrics, TeacherCountersAreSumsAndLatencyIsOverAllAttempts) {
-  testing::OnRanks(2, ProcessGroupOptions(), [](ProcessGroup& group) {
+  OnRanks(2, ProcessGroupOptions(), [](ProcessGroup& group) {
     const bool is_root = group.is_root();
     TeacherClientStats stats;
     stats.retries = is_root ? 1 : 4;
@@ -76,4 +76,4 @@ TEST(RankMetrics, TeacherCountersAreSumsAndLatencyIsOverAllAttempts) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

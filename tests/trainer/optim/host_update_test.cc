@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 std::vector<AdamWState> MakeStates(at::ScalarType parameters, at::ScalarType moments,
@@ -86,4 +86,4 @@ TEST(HostUpdate, OfNothingDoesNothing) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 OptimizerConfig Schedule(LrSchedule schedule, int64_t warmup_steps, double min_lr_ratio) {
@@ -38,4 +38,4 @@ TEST(LearningRate, OneStepRunsAreFinite) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

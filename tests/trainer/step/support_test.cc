@@ -9,8 +9,6 @@
 namespace taopd::testing {
 namespace {
 
-using ::testing::ElementsAre;
-
 constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
 // One row. In descending order of probability the ids are 3, 1, 0, 5, 2, 4.
 const std::vector<double> kTeacher = {0.2, 0.25, 0.05, 0.4, 0.02, 0.08};

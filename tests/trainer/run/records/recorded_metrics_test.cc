@@ -1,7 +1,6 @@
 // Tests of where a resumed run cuts its records.
 #include "trainer/run/records/recorded_metrics.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -141,10 +140,10 @@ TEST(RecordedMetrics, AFileThatIsTooShortIsCutAfterItsLastLine) {
     EXPECT_EQ(record->values.size(), cut > 0 ? 1u : 0u) << size;
     const auto num_lines =
         std::count(steps.begin(), steps.begin() + static_cast<int64_t>(cut), '\n');
-    EXPECT_THAT(log, ::testing::HasSubstr(Concat("missing_bytes=", steps.size() - cut,
-                                                 " from_step=", num_lines, " to_step=2")));
+    EXPECT_THAT(log, HasSubstr(Concat("missing_bytes=", steps.size() - cut,
+                                      " from_step=", num_lines, " to_step=2")));
     EXPECT_EQ(record->samples_bytes, 0) << "the file is missing";
-    EXPECT_THAT(log, ::testing::HasSubstr(Concat("missing_bytes=", samples.size())));
+    EXPECT_THAT(log, HasSubstr(Concat("missing_bytes=", samples.size())));
   }
 }
 

@@ -19,8 +19,6 @@
 namespace taopd::testing {
 namespace {
 
-using ::testing::HasSubstr;
-
 // Gives a setting another value, whatever its type.
 void Change(const SettingPointer& value) {
   struct {
@@ -105,7 +103,7 @@ void ExpectEverySettingBehavesAsDeclared(const std::string& names) {
       EXPECT_OK(same);
       continue;
     }
-    EXPECT_ERROR(same, absl::StatusCode::kInvalidArgument, setting.path);
+    EXPECT_ERROR(same, kInvalidArgument, setting.path);
     EXPECT_THAT(same.message(), HasSubstr(recorded[i].value)) << setting.path;
     EXPECT_THAT(same.message(), HasSubstr(present[i].value)) << setting.path;
     EXPECT_OK(CheckResume(recorded, present, {"other", setting.path}));
@@ -137,8 +135,8 @@ TEST(ResumeCheck, AllDifferencesAreNamedEachOnALine) {
 
 TEST(ResumeCheck, AMisspeltPermissionIsRefused) {
   EXPECT_OK(CheckAllowedNames({"optimizer.lr"}, {"run.seed", "optimizer.lr"}));
-  EXPECT_ERROR(CheckAllowedNames({"optimizer.lrr"}, {"run.seed", "optimizer.lr"}),
-               absl::StatusCode::kInvalidArgument, "did you mean \"optimizer.lr\"?");
+  EXPECT_ERROR(CheckAllowedNames({"optimizer.lrr"}, {"run.seed", "optimizer.lr"}), kInvalidArgument,
+               "did you mean \"optimizer.lr\"?");
 }
 
 TEST(ResumeCheck, TheRecordReadsBack) {
@@ -150,7 +148,7 @@ TEST(ResumeCheck, TheRecordReadsBack) {
   EXPECT_EQ(facts[0].value, "\"x\"");
   EXPECT_EQ(facts[1].value, "");
   WriteFile(dir.File("identity.json"), "{\"a\": 1}");
-  EXPECT_ERROR(ReadRunFacts(dir.File("identity.json")), absl::StatusCode::kDataLoss,
+  EXPECT_ERROR(ReadRunFacts(dir.File("identity.json")), kDataLoss,
                "the value of a is not a string");
 }
 

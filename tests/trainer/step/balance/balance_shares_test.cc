@@ -8,7 +8,7 @@
 #include "common/base/random.h"
 #include "tests/trainer/step/small_model.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using Lists = std::vector<std::vector<int64_t>>;
@@ -64,11 +64,11 @@ TEST(BalanceShares, EverySequenceOnceAndNoShareMuchLongerThanTheMean) {
 }
 
 TEST(SequenceCost, GrowsFasterThanTheLength) {
-  const ModelConfig config = testing::SmallModel();
+  const ModelConfig config = SmallModel();
   // A token: 2 H (Q + K) + 3 H I in each layer; a response token V H; attention Q T^2.
   EXPECT_EQ(SequenceCost(config, 10, 4), 4 * 256 + 2 * (10 * (16 * 12 + 24 * 16) + 100 * 8));
   EXPECT_GT(SequenceCost(config, 20, 8), 2 * SequenceCost(config, 10, 4));
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

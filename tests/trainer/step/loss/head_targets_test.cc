@@ -4,7 +4,7 @@
 
 #include <limits>
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 TEST(MakeStudentInput, RowsPredictTheResponse) {
@@ -69,4 +69,4 @@ TEST(MakeHeadTargets, RowsOfAllSequencesInOrder) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

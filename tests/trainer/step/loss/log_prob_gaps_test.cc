@@ -7,7 +7,7 @@
 
 #include "common/base/random.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 // The documented width of a bin.
@@ -44,4 +44,4 @@ TEST(LogProbGaps, NoGapsTinyGapsAndNotANumber) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -4,7 +4,7 @@
 
 #include <set>
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 TEST(MakeRolloutRequests, SeedsAreNamedByStepPromptAndSample) {
@@ -20,4 +20,4 @@ TEST(MakeRolloutRequests, SeedsAreNamedByStepPromptAndSample) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -9,7 +9,7 @@
 
 #include "trainer/step/timing/phase_times.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using nlohmann::json;
@@ -68,4 +68,4 @@ TEST(PhaseTimes, EveryPhaseHasANameOfItsOwn) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing
