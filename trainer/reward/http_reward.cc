@@ -9,7 +9,7 @@
 
 #include "common/base/log.h"
 #include "common/io/jsonl.h"
-#include "trainer/http/server_replies.h"
+#include "trainer/net/server_replies.h"
 
 namespace taopd {
 namespace {

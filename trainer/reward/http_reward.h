@@ -28,7 +28,7 @@
 #include "common/base/status.h"
 #include "common/base/worker_pool.h"
 #include "trainer/config/reward_config.h"
-#include "trainer/http/http_client.h"
+#include "trainer/net/http_client.h"
 #include "trainer/reward/reward_source.h"
 
 namespace taopd {

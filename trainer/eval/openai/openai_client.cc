@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "common/io/jsonl.h"
-#include "trainer/http/server_replies.h"
+#include "trainer/net/server_replies.h"
 
 namespace taopd {
 namespace {

@@ -15,8 +15,8 @@
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
-#include "trainer/http/http_client.h"
-#include "trainer/http/server_address.h"
+#include "trainer/net/http_client.h"
+#include "trainer/net/server_address.h"
 
 namespace taopd {
 

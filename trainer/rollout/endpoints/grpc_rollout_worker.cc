@@ -16,7 +16,7 @@
 #include "common/wire/teacher_protocol.h"
 #include "proto/taopd/v1/policy.grpc.pb.h"
 #include "proto/taopd/v1/teacher.grpc.pb.h"
-#include "trainer/grpc/grpc_channel.h"
+#include "trainer/net/grpc_channel.h"
 #include "trainer/rollout/endpoints/rollout_protocols.h"
 
 namespace taopd {

@@ -11,7 +11,7 @@
 #include "common/base/status.h"
 #include "common/wire/client_credentials.h"
 #include "trainer/config/rollout_endpoints_config.h"
-#include "trainer/http/server_address.h"
+#include "trainer/net/server_address.h"
 #include "trainer/rollout/endpoints/rollout_worker.h"
 
 namespace taopd {

@@ -24,8 +24,8 @@
 #include <utility>
 #include <vector>
 
-#include "trainer/http/http_client.h"
-#include "trainer/http/server_replies.h"
+#include "trainer/net/http_client.h"
+#include "trainer/net/server_replies.h"
 #include "trainer/rollout/endpoints/rollout_protocols.h"
 #include "trainer/rollout/vllm/untied_head.h"
 #include "trainer/rollout/vllm/vllm_messages.h"

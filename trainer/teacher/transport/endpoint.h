@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/base/status.h"
-#include "trainer/http/server_address.h"
+#include "trainer/net/server_address.h"
 
 namespace taopd {
 

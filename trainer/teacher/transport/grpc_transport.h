@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "proto/taopd/v1/teacher.grpc.pb.h"
-#include "trainer/grpc/grpc_channel.h"
+#include "trainer/net/grpc_channel.h"
 #include "trainer/teacher/client_options.h"
 #include "trainer/teacher/score_transport.h"
 #include "trainer/teacher/transport/endpoint.h"

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "common/io/sha256.h"
-#include "trainer/http/server_replies.h"
+#include "trainer/net/server_replies.h"
 #include "trainer/teacher/transport/teacher_protocols.h"
 #include "trainer/teacher/verify_scores.h"
 

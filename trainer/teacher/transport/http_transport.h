@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "common/base/worker_pool.h"
-#include "trainer/http/http_client.h"
+#include "trainer/net/http_client.h"
 #include "trainer/teacher/client_options.h"
 #include "trainer/teacher/score_transport.h"
 #include "trainer/teacher/transport/endpoint.h"

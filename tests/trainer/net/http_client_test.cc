@@ -1,6 +1,6 @@
 // HttpClient with real sockets: against a server that httplib runs, and against one whose bytes and
 // closings each test writes by hand.
-#include "trainer/http/http_client.h"
+#include "trainer/net/http_client.h"
 
 #include <absl/synchronization/notification.h>
 #include <absl/time/clock.h>

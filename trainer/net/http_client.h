@@ -23,7 +23,7 @@
 
 #include "common/base/status.h"
 #include "common/wire/client_credentials.h"
-#include "trainer/http/server_address.h"
+#include "trainer/net/server_address.h"
 
 namespace httplib {
 class Client;

@@ -1,4 +1,4 @@
-#include "trainer/http/http_client.h"
+#include "trainer/net/http_client.h"
 
 #include <absl/strings/numbers.h>
 #include <absl/time/clock.h>

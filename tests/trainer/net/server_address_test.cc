@@ -1,4 +1,4 @@
-#include "trainer/http/server_address.h"
+#include "trainer/net/server_address.h"
 
 #include "tests/support/status_matchers.h"
 

@@ -1,4 +1,4 @@
-#include "trainer/grpc/grpc_channel.h"
+#include "trainer/net/grpc_channel.h"
 
 #include <algorithm>
 #include <tuple>

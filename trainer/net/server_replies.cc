@@ -1,4 +1,4 @@
-#include "trainer/http/server_replies.h"
+#include "trainer/net/server_replies.h"
 
 #include <nlohmann/json.hpp>
 

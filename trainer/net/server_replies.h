@@ -5,7 +5,7 @@
 #include <string>
 
 #include "common/base/status.h"
-#include "trainer/http/http_client.h"
+#include "trainer/net/http_client.h"
 
 namespace taopd {
 
