@@ -1,6 +1,7 @@
 #include "trainer/net/grpc_channel.h"
 
 #include <algorithm>
+#include <chrono>
 #include <tuple>
 
 #include "common/io/file.h"
@@ -56,6 +57,12 @@ std::shared_ptr<grpc::Channel> MakeGrpcChannel(const std::string& target,
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);  // limit of one attempt to connect
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, static_cast<int>(max_ms));
   return grpc::CreateCustomChannel(target, MakeCredentials(options.tls, options.pem), arguments);
+}
+
+void PrepareGrpcCall(const std::string& api_key, absl::Duration timeout,
+                     grpc::ClientContext* context) {
+  context->set_deadline(std::chrono::system_clock::now() + absl::ToChronoMicroseconds(timeout));
+  if (!api_key.empty()) context->AddMetadata("authorization", "Bearer " + api_key);
 }
 
 absl::Status ToAbsl(const grpc::Status& status) {

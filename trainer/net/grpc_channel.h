@@ -37,6 +37,10 @@ struct GrpcChannelOptions {
 std::shared_ptr<grpc::Channel> MakeGrpcChannel(const std::string& target,
                                                const GrpcChannelOptions& options);
 
+// Gives a call its time limit and the API key, unless that is empty.
+void PrepareGrpcCall(const std::string& api_key, absl::Duration timeout,
+                     grpc::ClientContext* context);
+
 absl::Status ToAbsl(const grpc::Status& status);
 
 }  // namespace taopd

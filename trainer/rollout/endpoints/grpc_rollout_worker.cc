@@ -3,7 +3,6 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
-#include <chrono>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -119,8 +118,7 @@ absl::StatusOr<WorkerRollout> ToRollout(const v1::GenerateResponse& reply) {
 struct Call {
   Call(const std::string& api_key, absl::Duration timeout, const std::stop_token& stop)
       : cancel(stop, [this] { context.TryCancel(); }) {
-    context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMicroseconds(timeout));
-    if (!api_key.empty()) context.AddMetadata("authorization", "Bearer " + api_key);
+    PrepareGrpcCall(api_key, timeout, &context);
   }
 
   grpc::ClientContext context;

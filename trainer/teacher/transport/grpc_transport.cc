@@ -3,7 +3,6 @@
 #include <absl/strings/numbers.h>
 
 #include <algorithm>
-#include <chrono>
 #include <limits>
 #include <utility>
 
@@ -82,11 +81,6 @@ GrpcScoreTransport::~GrpcScoreTransport() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void GrpcScoreTransport::Prepare(absl::Duration timeout, grpc::ClientContext* context) const {
-  context->set_deadline(std::chrono::system_clock::now() + absl::ToChronoMicroseconds(timeout));
-  if (!api_key_.empty()) context->AddMetadata("authorization", "Bearer " + api_key_);
-}
-
 absl::Status GrpcScoreTransport::Check(const TeacherRequest& request,
                                        const TeacherInfo& info) const {
   const int64_t request_bytes =
@@ -107,7 +101,7 @@ void GrpcScoreTransport::Start(size_t endpoint, const TeacherRequest& request,
   call->request = &request;
   call->info = &info;
   call->done = std::move(done);
-  Prepare(timeout, &call->context);
+  PrepareGrpcCall(api_key_, timeout, &call->context);
   {
     absl::MutexLock lock(&mutex_);
     calls_[call] = std::move(owned);
@@ -158,7 +152,7 @@ std::vector<absl::StatusOr<TeacherInfo>> GrpcScoreTransport::AskAll(absl::Durati
   std::vector<Question> questions(stubs_.size());
   for (size_t i = 0; i < stubs_.size(); ++i) {
     Question& question = questions[i];
-    Prepare(timeout, &question.context);
+    PrepareGrpcCall(api_key_, timeout, &question.context);
     question.reader = stubs_[i]->AsyncGetTeacherInfo(&question.context, {}, &completions);
     question.reader->Finish(&question.reply, &question.status, &question);
   }

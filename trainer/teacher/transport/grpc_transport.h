@@ -47,9 +47,6 @@ class GrpcScoreTransport final : public ScoreTransport {
   // The number of threads that verify replies and run `done`.
   static constexpr int kNumThreads = 2;
 
-  // Prepares a call: its time limit and its API key.
-  void Prepare(absl::Duration timeout, grpc::ClientContext* context) const;
-
   const int64_t max_message_bytes_;
   const std::string api_key_;
   std::vector<std::unique_ptr<v1::Teacher::Stub>> stubs_;
