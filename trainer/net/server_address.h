@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/base/status.h"
@@ -35,26 +36,9 @@ absl::Status CheckTlsUse(const std::vector<ServerAddress>& servers,
 // Reads "http://host[:port][/path]", or https. Returns INVALID_ARGUMENT saying what is wrong.
 absl::StatusOr<ServerAddress> ParseHttpUrl(const std::string& text);
 
-// The scheme of a URL, from a table of protocols whose rows have the members
-//   scheme, tls_scheme   without "://": "grpc", "grpcs"
+// Tables of protocols have rows with the members
+//   scheme, tls_scheme   without "://": "grpc", "grpcs"; one that ends with "http" names HTTP
 //   server               the server, in messages and help
-template <typename Protocol>
-struct UrlScheme {
-  const Protocol* protocol = nullptr;  // a row of the table; null if no row has the URL's scheme
-  bool tls = false;
-  std::string rest;  // the URL after "://"
-};
-
-template <typename Protocol, size_t kNum>
-UrlScheme<Protocol> FindScheme(const Protocol (&protocols)[kNum], std::string_view url) {
-  for (const Protocol& protocol : protocols) {
-    for (const bool tls : {false, true}) {
-      const std::string scheme = Concat(tls ? protocol.tls_scheme : protocol.scheme, "://");
-      if (url.starts_with(scheme)) return {&protocol, tls, std::string(url.substr(scheme.size()))};
-    }
-  }
-  return {};
-}
 
 // Returns "grpc://host:port (taopd-teacher; over TLS grpcs), ...", for messages and help texts.
 template <typename Protocol, size_t kNum>
@@ -65,6 +49,34 @@ std::string DescribeSchemes(const Protocol (&protocols)[kNum]) {
                    "; over TLS ", protocol.tls_scheme, ")");
   }
   return text;
+}
+
+// An endpoint as users write it: a scheme of a table, "://" and the server's address.
+template <typename Protocol>
+struct ProtocolEndpoint {
+  const Protocol* protocol = nullptr;  // a row of the table
+  ServerAddress server;
+};
+
+// Returns INVALID_ARGUMENT, naming what is wrong, if the endpoint is malformed. `what` is the kind
+// of endpoint, for the message.
+template <typename Protocol, size_t kNum>
+absl::StatusOr<ProtocolEndpoint<Protocol>> ParseEndpoint(std::string_view what,
+                                                         const Protocol (&protocols)[kNum],
+                                                         const std::string& text) {
+  std::string problem = "does not begin with a known scheme";
+  for (const Protocol& protocol : protocols) {
+    for (const bool tls : {false, true}) {
+      const std::string scheme = Concat(tls ? protocol.tls_scheme : protocol.scheme, "://");
+      if (!text.starts_with(scheme)) continue;
+      const bool is_http = std::string_view(protocol.scheme).ends_with("http");
+      auto server = ParseServerAddress(text.substr(scheme.size()), tls, is_http);
+      if (server.ok()) return ProtocolEndpoint<Protocol>{&protocol, *std::move(server)};
+      problem = std::string(server.status().message());
+    }
+  }
+  return InvalidArgument(what, " endpoint \"", text, "\" ", problem, " (expected ",
+                         DescribeSchemes(protocols), ")");
 }
 
 }  // namespace taopd

@@ -9,7 +9,6 @@
 #include "trainer/teacher/client_options.h"
 #include "trainer/teacher/retrying_client.h"
 #include "trainer/teacher/routing_teacher_client.h"
-#include "trainer/teacher/transport/endpoint.h"
 #include "trainer/teacher/transport/grpc_transport.h"
 #include "trainer/teacher/transport/http_transport.h"
 #include "trainer/teacher/transport/teacher_protocols.h"

@@ -5,26 +5,6 @@
 #include <utility>
 
 namespace taopd {
-namespace {
-
-struct ParsedEndpoint {
-  ServerAddress server;
-  const RolloutProtocol* protocol = nullptr;
-};
-
-absl::StatusOr<ParsedEndpoint> ParseEndpoint(const std::string& text) {
-  const auto [protocol, tls, rest] = FindScheme(kRolloutProtocols, text);
-  absl::StatusOr<ServerAddress> server = protocol == nullptr
-                                             ? InvalidArgument("does not begin with a known scheme")
-                                             : ParseServerAddress(rest, tls, protocol->is_http);
-  if (!server.ok()) {
-    return InvalidArgument("rollout endpoint \"", text, "\" ", server.status().message(),
-                           " (expected ", DescribeSchemes(kRolloutProtocols), ")");
-  }
-  return ParsedEndpoint{*std::move(server), protocol};
-}
-
-}  // namespace
 
 absl::StatusOr<std::vector<std::unique_ptr<RolloutWorker>>> MakeRolloutWorkers(
     const std::vector<std::string>& endpoints, const RolloutWorkerOptions& common) {
@@ -33,7 +13,7 @@ absl::StatusOr<std::vector<std::unique_ptr<RolloutWorker>>> MakeRolloutWorkers(
   std::set<std::string> seen;
   std::vector<ServerAddress> servers;
   for (const std::string& text : endpoints) {
-    TAOPD_ASSIGN_OR_RETURN(const ParsedEndpoint parsed, ParseEndpoint(text));
+    TAOPD_ASSIGN_OR_RETURN(const auto parsed, ParseEndpoint("rollout", kRolloutProtocols, text));
     if (!seen.insert(parsed.server.address + parsed.server.prefix).second)
       return InvalidArgument("rollout endpoint \"", text, "\" is given twice");
     servers.push_back(parsed.server);

@@ -42,13 +42,12 @@ struct RolloutProtocol {
   const char* scheme;
   const char* tls_scheme;
   const char* server;  // the server, in messages and help
-  bool is_http;
   MakeRolloutWorker make;
 };
 
 inline constexpr RolloutProtocol kRolloutProtocols[] = {
-    {"grpc", "grpcs", "taopd-teacher --trainable", /*is_http=*/false, &MakeGrpcRolloutWorker},
-    {"vllm+http", "vllm+https", "vLLM", /*is_http=*/true, &MakeVllmRolloutWorker},
+    {"grpc", "grpcs", "taopd-teacher --trainable", &MakeGrpcRolloutWorker},
+    {"vllm+http", "vllm+https", "vLLM", &MakeVllmRolloutWorker},
 };
 
 // Makes the workers of rollout.endpoints, and does not connect. The other options are those of

@@ -20,7 +20,7 @@
 #include "trainer/net/grpc_channel.h"
 #include "trainer/teacher/client_options.h"
 #include "trainer/teacher/score_transport.h"
-#include "trainer/teacher/transport/endpoint.h"
+#include "trainer/teacher/transport/teacher_protocols.h"
 
 namespace taopd {
 

@@ -18,7 +18,6 @@
 #include "trainer/net/http_client.h"
 #include "trainer/teacher/client_options.h"
 #include "trainer/teacher/score_transport.h"
-#include "trainer/teacher/transport/endpoint.h"
 #include "trainer/teacher/transport/teacher_protocols.h"
 
 namespace taopd {

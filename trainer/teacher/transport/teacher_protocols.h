@@ -1,12 +1,14 @@
-// The protocols that a teacher may speak, one row each. Parsing, messages, help texts and clients
-// follow from the row.
+// The protocols that a teacher may speak, one row each, and endpoints as users write them. Parsing,
+// messages, help texts and clients follow from the row.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/base/status.h"
+#include "trainer/net/server_address.h"
 #include "trainer/teacher/teacher_client.h"
 
 namespace taopd {
@@ -55,5 +57,23 @@ inline constexpr TeacherProtocol kTeacherProtocols[] = {
     {"vllm+http", "vllm+https", "vLLM", &MakeVllmProtocol},
     {"sglang+http", "sglang+https", "SGLang", &MakeSglangProtocol},
 };
+
+// An endpoint as users write it: a scheme of the table, and an address. Over HTTP the port is
+// optional, and so is the path before /v1 or /generate, the prefix. An IPv6 address is in brackets.
+struct TeacherEndpoint : ServerAddress {
+  std::string name;                           // as the user wrote it
+  const TeacherProtocol* protocol = nullptr;  // a row of the table
+
+  // Returns gRPC's name of it: "dns:///host:port" makes it use every address of the name.
+  std::string GrpcTarget() const { return "dns:///" + address; }
+};
+
+// Returns INVALID_ARGUMENT, naming what is wrong, if the endpoint is malformed.
+absl::StatusOr<TeacherEndpoint> ParseTeacherEndpoint(const std::string& text);
+
+// The same for the endpoints of one teacher. Returns INVALID_ARGUMENT if the list is empty, names
+// an endpoint twice or has endpoints of different protocols.
+absl::StatusOr<std::vector<TeacherEndpoint>> ParseTeacherEndpoints(
+    const std::vector<std::string>& endpoints);
 
 }  // namespace taopd

@@ -1,24 +1,12 @@
-#include "trainer/teacher/transport/endpoint.h"
+#include "trainer/teacher/transport/teacher_protocols.h"
 
 #include <utility>
 
-#include "trainer/teacher/transport/teacher_protocols.h"
-
 namespace taopd {
 
-std::string DescribeTeacherSchemes() { return DescribeSchemes(kTeacherProtocols); }
-
 absl::StatusOr<TeacherEndpoint> ParseTeacherEndpoint(const std::string& text) {
-  const auto [protocol, tls, rest] = FindScheme(kTeacherProtocols, text);
-  absl::StatusOr<ServerAddress> address =
-      protocol == nullptr
-          ? InvalidArgument("does not begin with a known scheme")
-          : ParseServerAddress(rest, tls, /*is_http=*/protocol->make_http != nullptr);
-  if (!address.ok()) {
-    return InvalidArgument("teacher endpoint \"", text, "\" ", address.status().message(),
-                           " (expected ", DescribeTeacherSchemes(), ")");
-  }
-  TeacherEndpoint endpoint{*std::move(address), text, protocol};
+  TAOPD_ASSIGN_OR_RETURN(auto parsed, ParseEndpoint("teacher", kTeacherProtocols, text));
+  TeacherEndpoint endpoint{std::move(parsed.server), text, parsed.protocol};
   // People copy OpenAI's form of the address.
   if (endpoint.prefix.ends_with("/v1")) endpoint.prefix.resize(endpoint.prefix.size() - 3);
   return endpoint;

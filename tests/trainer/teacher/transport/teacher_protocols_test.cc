@@ -1,12 +1,10 @@
-#include "trainer/teacher/transport/endpoint.h"
+#include "trainer/teacher/transport/teacher_protocols.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/support/status_matchers.h"
-#include "trainer/teacher/transport/teacher_protocols.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 TEST(EndpointTest, BecomesATarget) {
@@ -40,7 +38,7 @@ TEST(EndpointTest, EverySchemeOfTheTableIsKnownAndNamed) {
       ASSERT_OK_AND_ASSIGN(const TeacherEndpoint endpoint, ParseTeacherEndpoint(scheme + "://a:1"));
       EXPECT_EQ(endpoint.protocol, &protocol);
       EXPECT_EQ(endpoint.tls, tls);
-      EXPECT_THAT(error, ::testing::HasSubstr(scheme));
+      EXPECT_THAT(error, HasSubstr(scheme));
     }
   }
 }
@@ -72,21 +70,20 @@ TEST(EndpointTest, MalformedOnesAreNamed) {
                                "sglang+http://a b:1",
                                "vllm+http://a:b",
                                "vllm+http://u:p@a:1"}) {
-    EXPECT_ERROR(ParseTeacherEndpoint(endpoint), absl::StatusCode::kInvalidArgument,
+    EXPECT_ERROR(ParseTeacherEndpoint(endpoint), kInvalidArgument,
                  std::string("\"") + endpoint + "\"");
   }
 }
 
 TEST(EndpointTest, ListsAreNotEmptyAndHaveNoTwins) {
-  EXPECT_ERROR(ParseTeacherEndpoints({}), absl::StatusCode::kInvalidArgument, "no teacher");
-  EXPECT_ERROR(ParseTeacherEndpoints({"grpc://a:1", "grpc://b:1", "grpc://a:1"}),
-               absl::StatusCode::kInvalidArgument, "twice");
-  EXPECT_ERROR(ParseTeacherEndpoints({"grpc://a:1", "grpcs://a:1"}),
-               absl::StatusCode::kInvalidArgument, "twice");
-  EXPECT_ERROR(ParseTeacherEndpoints({"grpc://a:1", "vllm+http://a:2"}),
-               absl::StatusCode::kInvalidArgument, "different protocols");
+  EXPECT_ERROR(ParseTeacherEndpoints({}), kInvalidArgument, "no teacher");
+  EXPECT_ERROR(ParseTeacherEndpoints({"grpc://a:1", "grpc://b:1", "grpc://a:1"}), kInvalidArgument,
+               "twice");
+  EXPECT_ERROR(ParseTeacherEndpoints({"grpc://a:1", "grpcs://a:1"}), kInvalidArgument, "twice");
+  EXPECT_ERROR(ParseTeacherEndpoints({"grpc://a:1", "vllm+http://a:2"}), kInvalidArgument,
+               "different protocols");
   EXPECT_EQ(ParseTeacherEndpoints({"grpc://a:1", "grpcs://a:2"})->size(), 2u);
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing
