@@ -53,6 +53,11 @@ absl::Status ErrorOfReply(const HttpReply& reply, const ClientCredentials& crede
   }
 }
 
+bool IsTransient(const absl::Status& error) {
+  return absl::IsUnavailable(error) || absl::IsDeadlineExceeded(error) ||
+         absl::IsResourceExhausted(error) || absl::IsInternal(error);
+}
+
 absl::StatusOr<ListedModel> FindListedModel(const std::string& body, const std::string& wanted) {
   const auto reply = ParseJson(body, "the list of models");
   if (!reply.ok()) return DataLoss(reply.status().message());

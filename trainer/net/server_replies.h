@@ -18,6 +18,13 @@ namespace taopd {
 //   INTERNAL            any other 5xx
 absl::Status ErrorOfReply(const HttpReply& reply, const ClientCredentials& credentials);
 
+// Returns whether the server may answer the same request later, by the error of an exchange or of
+// ErrorOfReply: UNAVAILABLE, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED or INTERNAL.
+bool IsTransient(const absl::Status& error);
+
+// A longer Retry-After is shortened to this.
+inline constexpr absl::Duration kMaxRetryAfter = absl::Seconds(60);
+
 // A model that a server lists.
 struct ListedModel {
   std::string id;

@@ -21,14 +21,6 @@ std::string Shown(const nlohmann::json& value) {
   return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).substr(0, 80);
 }
 
-constexpr absl::Duration kMaxRetryAfter = absl::Seconds(60);
-
-// Whether the server may recover from the error by itself.
-bool IsOutage(const absl::Status& error) {
-  return absl::IsUnavailable(error) || absl::IsDeadlineExceeded(error) ||
-         absl::IsResourceExhausted(error) || absl::IsInternal(error);
-}
-
 }  // namespace
 
 std::string RewardRequestBody(const std::vector<RewardSample>& samples) {
@@ -149,12 +141,12 @@ absl::StatusOr<std::vector<double>> HttpReward::Ask(const std::vector<RewardSamp
       return rewards;
     }
     const absl::Status error = Annotate(rewards.status(), options_.url);
-    const bool is_outage = IsOutage(error);
+    const bool is_transient = IsTransient(error);
     if (absl::IsCancelled(error)) return error;
-    if (!is_outage && !absl::IsDataLoss(error)) return FailedPrecondition(error.message());
+    if (!is_transient && !absl::IsDataLoss(error)) return FailedPrecondition(error.message());
     if (absl::IsDataLoss(error) && ++num_malformed > 1) return error;
     const absl::Duration wait = std::max(pause, std::min(retry_after, kMaxRetryAfter));
-    if (is_outage && absl::Now() - start + wait >= budget) {
+    if (is_transient && absl::Now() - start + wait >= budget) {
       return Unavailable("after ", num_attempts,
                          num_attempts == 1 ? " attempt: " : " attempts: ", error.message());
     }

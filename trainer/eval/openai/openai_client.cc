@@ -14,12 +14,6 @@ constexpr char kApiKeyVariable[] = "OPENAI_API_KEY";
 constexpr absl::Duration kListTimeout = absl::Seconds(30);
 constexpr int64_t kMaxReplyBytes = int64_t{64} << 20;
 constexpr absl::Duration kMaxPause = absl::Seconds(30);
-constexpr absl::Duration kMaxRetryAfter = absl::Seconds(60);
-
-bool MayPass(const absl::Status& error) {
-  return absl::IsUnavailable(error) || absl::IsResourceExhausted(error) ||
-         absl::IsInternal(error) || absl::IsDeadlineExceeded(error);
-}
 
 using Json = nlohmann::ordered_json;
 
@@ -74,7 +68,7 @@ absl::StatusOr<std::string> OpenAiClient::Send(
     const Attempt attempt = SendOnce(path, body, timeout, pass_on);
     const absl::Status error = Annotate(attempt.reply.status(), AddressOf(path));
     if (error.ok()) return attempt.reply;
-    if (!MayPass(error) || has_data) return error;
+    if (!IsTransient(error) || has_data) return error;
     if (num_attempts > options_.max_retries || given_up_) {
       return Unavailable("after ", num_attempts,
                          num_attempts == 1 ? " attempt: " : " attempts: ", error.message());
