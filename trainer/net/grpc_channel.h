@@ -15,7 +15,7 @@ namespace taopd {
 
 // In PEM format. Empty: not given.
 struct TlsPem {
-  std::string ca;    // who signed the servers' certificates; empty: the system's list
+  std::string ca;    // of those who sign the servers' certificates; empty: the system's list
   std::string cert;  // of this client
   std::string key;
 };

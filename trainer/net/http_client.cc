@@ -50,7 +50,6 @@ void SetTimeouts(absl::Time deadline, httplib::Client* connection) {
 
 // Says what happened, and what to look at.
 std::string DescribeFailure(httplib::Error error) {
-  const std::string name = httplib::to_string(error);
   switch (error) {
     case httplib::Error::Connection:
       return "no connection: nothing listens there, or a firewall is between";
@@ -66,9 +65,9 @@ std::string DescribeFailure(httplib::Error error) {
     case httplib::Error::SSLLoadingCerts:
       return "the certificates of tls_ca_file cannot be used";
     case httplib::Error::SSLServerVerification:
-      return "the server's certificate is not trusted: see teacher.tls_ca_file";
+      return "the server's certificate is not trusted: see tls_ca_file";
     default:
-      return Concat("HTTP failed: ", name);
+      return "HTTP failed: " + httplib::to_string(error);
   }
 }
 

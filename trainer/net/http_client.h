@@ -4,7 +4,11 @@
 // hold a thread forever. One thread of this object therefore closes the connection of every
 // exchange whose time is up.
 //
-// Threads: any thread may call. Connections are kept open and used again by later exchanges.
+// Connections are kept open and used again by later exchanges. A request that fails on such a
+// connection without any reply is sent once more on a new one, because the server may have closed
+// it meanwhile; the server may therefore get a request twice.
+//
+// Threads: any thread may call.
 #pragma once
 
 #include <absl/base/thread_annotations.h>

@@ -10,7 +10,7 @@
 namespace taopd {
 
 // The error of a reply other than 200, with the server's own words:
-//   INVALID_ARGUMENT    any 4xx except the following:
+//   INVALID_ARGUMENT    any status below 500 except the following:
 //   PERMISSION_DENIED   401, 403; says whether a key was sent and where it is read from
 //   NOT_FOUND           404: the server has no such model or path
 //   RESOURCE_EXHAUSTED  429
