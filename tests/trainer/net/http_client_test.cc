@@ -4,9 +4,6 @@
 
 #include <absl/synchronization/notification.h>
 #include <absl/time/clock.h>
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 
 #include <atomic>
 #include <functional>
@@ -17,14 +14,12 @@
 #include <thread>
 #include <utility>
 
-#include "common/base/file_descriptor.h"
 #include "tests/support/http_listener.h"
+#include "tests/support/raw_sockets.h"
 #include "tests/support/status_matchers.h"
 
 namespace taopd::testing {
 namespace {
-
-using ::testing::HasSubstr;
 
 constexpr int64_t kMaxBytes = 1 << 20;
 constexpr absl::Duration kPatience = absl::Seconds(60);
@@ -34,41 +29,29 @@ class RawServer {
  public:
   // `serve` gets the connection and its number. It must return after the client has gone away.
   explicit RawServer(std::function<void(int fd, int number)> serve)
-      : socket_(::socket(AF_INET, SOCK_STREAM, 0)), serve_(std::move(serve)) {
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address);
-    auto* generic = reinterpret_cast<sockaddr*>(&address);
-    EXPECT_EQ(::bind(socket_.get(), generic, size), 0);
-    EXPECT_EQ(::listen(socket_.get(), 8), 0);
-    EXPECT_EQ(::getsockname(socket_.get(), generic, &size), 0);
-    port_ = ntohs(address.sin_port);
-    thread_ = std::thread([this] { Accept(); });
-  }
+      : serve_(std::move(serve)), thread_([this] { Accept(); }) {}
   ~RawServer() {
-    ::shutdown(socket_.get(), SHUT_RDWR);  // ends accept
+    listener_.EndAccepting();
     thread_.join();
   }
 
-  ServerAddress address() const { return {.address = Concat("127.0.0.1:", port_)}; }
+  ServerAddress address() const { return {.address = Concat("127.0.0.1:", listener_.port())}; }
   int num_connections() const { return num_connections_; }
 
  private:
   void Accept() {
     for (int number = 0;; ++number) {
-      const FileDescriptor connection(::accept(socket_.get(), nullptr, nullptr));
+      const FileDescriptor connection = listener_.Accept();
       if (connection.get() < 0) return;
       ++num_connections_;
       serve_(connection.get(), number);
     }
   }
 
-  FileDescriptor socket_;
+  RawListener listener_;
   const std::function<void(int, int)> serve_;
-  int port_ = 0;
   std::atomic<int> num_connections_{0};
-  std::thread thread_;
+  std::thread thread_;  // last, because it uses all of the above
 };
 
 // Reads a request without a body. Returns it, or an empty text if the client has gone away.
