@@ -13,6 +13,7 @@ using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr char kFormat[] = "taopd-bandit-1";
+constexpr int64_t kMost = int64_t{1} << 53;  // every JSON reader keeps integers up to it exact
 
 // Reads the fields of an object. `where` names the object in messages.
 class Reader {
@@ -49,6 +50,18 @@ class Reader {
   absl::StatusOr<std::vector<double>> Numbers(const char* name, size_t size) const {
     TAOPD_ASSIGN_OR_RETURN(const Json value, Field(name));
     return ToNumbers(value, Concat(where_, name), size);
+  }
+  absl::StatusOr<std::vector<int64_t>> Integers(const char* name, size_t size, int64_t low,
+                                                int64_t high) const {
+    TAOPD_ASSIGN_OR_RETURN(const std::vector<double> values, Numbers(name, size));
+    for (double value : values) {
+      if (value != std::floor(value) || value < static_cast<double>(low) ||
+          value > static_cast<double>(high)) {
+        return DataLoss(where_, name, " holds ", value, ", must be integers from ", low, " to ",
+                        high);
+      }
+    }
+    return std::vector<int64_t>(values.begin(), values.end());
   }
   absl::StatusOr<std::vector<double>> Policy(const char* name) const {
     TAOPD_ASSIGN_OR_RETURN(const std::vector<double> policy, Numbers(name, kNumArms));
@@ -89,12 +102,12 @@ absl::StatusOr<ObjectiveRun> ReadRun(const Json& json, const std::string& where)
   if (!logits.is_array() || logits.empty()) {
     return DataLoss(where, "trajectory.logits must be a list with at least one point");
   }
-  TAOPD_ASSIGN_OR_RETURN(const auto steps, points.Numbers("step", logits.size()));
+  TAOPD_ASSIGN_OR_RETURN(const auto steps, points.Integers("step", logits.size(), 0, kMost));
   TAOPD_ASSIGN_OR_RETURN(const auto kls, points.Numbers("full_kl", logits.size()));
   TAOPD_ASSIGN_OR_RETURN(const auto tails, points.Numbers("student_tail", logits.size()));
   for (size_t i = 0; i < logits.size(); ++i) {
     TrajectoryPoint point;
-    point.step = static_cast<int64_t>(steps[i]);
+    point.step = steps[i];
     point.full_kl = kls[i];
     point.student_tail = tails[i];
     TAOPD_ASSIGN_OR_RETURN(
@@ -115,7 +128,6 @@ absl::StatusOr<Result> FromJson(const Json& json) {
   TAOPD_ASSIGN_OR_RETURN(options.support, ParseSupport(support));
   TAOPD_ASSIGN_OR_RETURN(const int64_t k, reader.Integer("k", 1, kNumArms));
   options.k = static_cast<int32_t>(k);
-  constexpr int64_t kMost = int64_t{1} << 53;
   TAOPD_ASSIGN_OR_RETURN(options.steps, reader.Integer("steps", 1, kMost));
   TAOPD_ASSIGN_OR_RETURN(const int64_t seed, reader.Integer("seed", 0, kMost));
   options.seed = static_cast<uint64_t>(seed);
@@ -128,13 +140,8 @@ absl::StatusOr<Result> FromJson(const Json& json) {
   const Reader teacher(teacher_json, "teacher.");
   TAOPD_ASSIGN_OR_RETURN(result.teacher, teacher.Policy("policy"));
   TAOPD_ASSIGN_OR_RETURN(result.teacher_tail, teacher.Number("tail"));
-  TAOPD_ASSIGN_OR_RETURN(const auto ids, teacher.Numbers("support", static_cast<size_t>(k)));
-  for (double id : ids) {
-    if (id != std::floor(id) || id < 0 || id >= kNumArms) {
-      return DataLoss("teacher.support holds ", id, ", must be arms from 0 to ", kNumArms - 1);
-    }
-    result.teacher_support.push_back(static_cast<int32_t>(id));
-  }
+  TAOPD_ASSIGN_OR_RETURN(const auto ids, teacher.Integers("support", k, 0, kNumArms - 1));
+  result.teacher_support.assign(ids.begin(), ids.end());
   for (double p : result.teacher) {
     if (p == 0) return DataLoss("teacher.policy holds 0, must be positive");
   }

@@ -189,6 +189,10 @@ TEST(BanditFile, DamageIsNamed) {
   bad["runs"][0]["trajectory"]["logits"][1].erase(0);
   EXPECT_NE(message(bad).find("runs[0].trajectory.logits[1]"), std::string::npos) << message(bad);
   bad = good;
+  bad["runs"][0]["trajectory"]["step"][1] = 1e300;
+  EXPECT_NE(message(bad).find("runs[0].trajectory.step holds 1e+300"), std::string::npos)
+      << message(bad);
+  bad = good;
   bad["teacher"]["support"][0] = 30;
   EXPECT_NE(message(bad).find("teacher.support holds 30"), std::string::npos) << message(bad);
   bad = good;
