@@ -15,7 +15,7 @@ double Dot(const std::vector<double>& left, const std::vector<double>& right) {
   return std::inner_product(left.begin(), left.end(), right.begin(), 0.0);
 }
 
-std::vector<double> Centred(std::vector<double> logits) {
+std::vector<double> Centered(std::vector<double> logits) {
   const double mean =
       std::accumulate(logits.begin(), logits.end(), 0.0) / static_cast<double>(logits.size());
   for (double& z : logits) z -= mean;
@@ -31,20 +31,15 @@ void Rotate(size_t p, size_t q, Matrix* matrix, Matrix* vectors) {
   const double t = (theta < 0 ? -1 : 1) / (std::abs(theta) + std::sqrt(theta * theta + 1));
   const double c = 1 / std::sqrt(t * t + 1);
   const double s = t * c;
+  const auto turn = [c, s](double* at_p, double* at_q) {
+    const double from_p = *at_p, from_q = *at_q;
+    *at_p = c * from_p - s * from_q;
+    *at_q = s * from_p + c * from_q;
+  };
+  for (std::vector<double>& row : a) turn(&row[p], &row[q]);
   for (size_t i = 0; i < a.size(); ++i) {
-    const double ip = a[i][p], iq = a[i][q];
-    a[i][p] = c * ip - s * iq;
-    a[i][q] = s * ip + c * iq;
-  }
-  for (size_t i = 0; i < a.size(); ++i) {
-    const double pi = a[p][i], qi = a[q][i];
-    a[p][i] = c * pi - s * qi;
-    a[q][i] = s * pi + c * qi;
-  }
-  for (size_t i = 0; i < a.size(); ++i) {
-    const double vp = (*vectors)[p][i], vq = (*vectors)[q][i];
-    (*vectors)[p][i] = c * vp - s * vq;
-    (*vectors)[q][i] = s * vp + c * vq;
+    turn(&a[p][i], &a[q][i]);
+    turn(&(*vectors)[p][i], &(*vectors)[q][i]);
   }
 }
 
@@ -124,16 +119,31 @@ PlanePoint Project(const Plane& plane, const std::vector<double>& point) {
   return {Dot(from_origin, plane.axes[0]), Dot(from_origin, plane.axes[1])};
 }
 
+namespace {
+
+// Returns the reverse KL, to the teacher with these log-probabilities, of the policy at a point.
+double KlAt(const Plane& plane, double x, double y, const std::vector<double>& log_q) {
+  std::vector<double> logits(plane.origin);
+  for (size_t i = 0; i < logits.size(); ++i)
+    logits[i] += x * plane.axes[0][i] + y * plane.axes[1][i];
+  double kl = 0;
+  const std::vector<double> log_p = cpu::LogSoftmax(logits);
+  for (size_t v = 0; v < log_p.size(); ++v) kl += std::exp(log_p[v]) * (log_p[v] - log_q[v]);
+  return std::max(kl, 0.0);
+}
+
+}  // namespace
+
 Landscape MakeLandscape(const Result& result) {
   // The margin on each side, as a share of the paths' extent.
   constexpr double kMargin = 0.12;
   std::vector<double> log_q;
   for (double q : result.teacher) log_q.push_back(std::log(q));
-  const std::vector<double> teacher = Centred(log_q);
+  const std::vector<double> teacher = Centered(log_q);
 
   std::vector<std::vector<double>> points = {teacher};
   for (const ObjectiveRun& run : result.runs) {
-    for (const TrajectoryPoint& point : run.trajectory) points.push_back(Centred(point.logits));
+    for (const TrajectoryPoint& point : run.trajectory) points.push_back(Centered(point.logits));
   }
   Landscape landscape;
   landscape.plane = PrincipalPlane(points);
@@ -143,7 +153,7 @@ Landscape MakeLandscape(const Result& result) {
   for (const ObjectiveRun& run : result.runs) {
     std::vector<PlanePoint>& path = landscape.paths.emplace_back();
     for (const TrajectoryPoint& point : run.trajectory) {
-      const PlanePoint at = Project(landscape.plane, Centred(point.logits));
+      const PlanePoint at = Project(landscape.plane, Centered(point.logits));
       low_x = std::min(low_x, at.x);
       high_x = std::max(high_x, at.x);
       low_y = std::min(low_y, at.y);
@@ -165,14 +175,7 @@ Landscape MakeLandscape(const Result& result) {
     for (int column = 0; column < kLandscapeColumns; ++column) {
       const double x =
           landscape.min_x + (landscape.max_x - landscape.min_x) * column / (kLandscapeColumns - 1);
-      std::vector<double> logits(landscape.plane.origin);
-      for (size_t i = 0; i < logits.size(); ++i) {
-        logits[i] += x * landscape.plane.axes[0][i] + y * landscape.plane.axes[1][i];
-      }
-      double kl = 0;
-      const std::vector<double> log_p = cpu::LogSoftmax(logits);
-      for (size_t v = 0; v < log_p.size(); ++v) kl += std::exp(log_p[v]) * (log_p[v] - log_q[v]);
-      values.push_back(std::max(kl, 0.0));
+      values.push_back(KlAt(landscape.plane, x, y, log_q));
     }
   }
   return landscape;

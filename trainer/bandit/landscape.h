@@ -1,6 +1,6 @@
 // The bandit's trajectories over the landscape of the full-vocabulary reverse KL (paper, figure
 // "Learning dynamics of different OPD objectives"). The logits of all runs and of the teacher are
-// centred, because a shift of all logits changes no policy, and projected onto their first two
+// centered, because a shift of all logits changes no policy, and projected onto their first two
 // principal components. The landscape is the KL of the policies on that plane.
 #pragma once
 
