@@ -227,23 +227,10 @@ absl::StatusOr<Result> RunBandit(const std::vector<std::string>& objectives,
 }
 
 absl::StatusOr<Options::Support> ParseSupport(const std::string& name) {
-  using Support = Options::Support;
-  for (Support support : {Support::kTeacher, Support::kStudent, Support::kUnion}) {
-    if (NameOf(support) == name) return support;
+  for (const auto& [support, known] : NamesOf(Options::Support())) {
+    if (known == name) return support;
   }
   return InvalidArgument("support is \"", name, "\", must be teacher, student or union");
-}
-
-std::string NameOf(Options::Support support) {
-  switch (support) {
-    case Options::Support::kTeacher:
-      return "teacher";
-    case Options::Support::kStudent:
-      return "student";
-    case Options::Support::kUnion:
-      return "union";
-  }
-  return "";
 }
 
 }  // namespace taopd::bandit

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/config/settings.h"
 #include "taopd/objective/objective.h"
 
 namespace taopd::bandit {
@@ -36,6 +37,12 @@ struct Options {
   // [kNumArms]; drawn if empty.
   std::vector<double> initial_logits;
 };
+
+inline EnumNames<Options::Support> NamesOf(Options::Support) {
+  using Support = Options::Support;
+  return {
+      {Support::kTeacher, "teacher"}, {Support::kStudent, "student"}, {Support::kUnion, "union"}};
+}
 
 struct TrajectoryPoint {
   // 0 is the start.
@@ -76,8 +83,7 @@ std::vector<double> TeacherPolicy();
 absl::StatusOr<Result> RunBandit(const std::vector<std::string>& objectives,
                                  const Options& options);
 
-// Convert between a support and its name: "teacher", "student" or "union".
+// Returns INVALID_ARGUMENT for any other name than those of NamesOf.
 absl::StatusOr<Options::Support> ParseSupport(const std::string& name);
-std::string NameOf(Options::Support support);
 
 }  // namespace taopd::bandit

@@ -81,7 +81,7 @@ TEST(Bandit, EndsWhereThePapersDoes) {
 // Every objective runs on every support, and the same options give the same numbers.
 TEST(Bandit, RunsEveryObjectiveOnEverySupport) {
   std::vector<std::string> names;
-  for (const ObjectiveInfo& info : AllObjectives()) {
+  for (const ObjectiveInfo& info : kObjectives) {
     if (!(info.needs & kNeedsAdvantage)) names.emplace_back(info.name);
   }
   for (auto support :
@@ -105,35 +105,22 @@ TEST(Bandit, RefusesOptionsByName) {
     EXPECT_FALSE(result.ok());
     return std::string(result.status().message());
   };
-  Options options;
-  EXPECT_EQ(refused("ta_op", options),
+  EXPECT_EQ(refused("ta_op", {}),
             "objective is \"ta_op\", must be a name that `taopd-trainer objectives` lists");
-  options.k = 31;
-  EXPECT_EQ(refused("ta_opd", options), "k is 31, must be 1 to 30");
-  options = {};
-  options.steps = 0;
-  EXPECT_EQ(refused("ta_opd", options), "steps is 0, must be 1 to 10000000");
-  options = {};
-  options.learning_rate = std::nan("");
-  EXPECT_EQ(refused("ta_opd", options), "learning_rate is nan, must be above 0");
-  options = {};
-  options.weight_decay = -1;
-  EXPECT_EQ(refused("ta_opd", options), "weight_decay is -1, must be at least 0");
-  options = {};
-  options.seed = (uint64_t{1} << 53) + 1;
-  EXPECT_EQ(refused("ta_opd", options),
+  EXPECT_EQ(refused("ta_opd", {.k = 31}), "k is 31, must be 1 to 30");
+  EXPECT_EQ(refused("ta_opd", {.steps = 0}), "steps is 0, must be 1 to 10000000");
+  EXPECT_EQ(refused("ta_opd", {.learning_rate = std::nan("")}),
+            "learning_rate is nan, must be above 0");
+  EXPECT_EQ(refused("ta_opd", {.weight_decay = -1}), "weight_decay is -1, must be at least 0");
+  EXPECT_EQ(refused("ta_opd", {.seed = (uint64_t{1} << 53) + 1}),
             "seed is 9007199254740993, must be at most 9007199254740992");
   for (const int64_t record_every : {0, 1}) {
-    options = {};
-    options.steps = 100'000;
-    options.record_every = record_every;
-    EXPECT_EQ(refused("ta_opd", options),
+    EXPECT_EQ(refused("ta_opd", {.steps = 100'000, .record_every = record_every}),
               Concat("record_every is ", record_every,
                      ", must be at least 1 and leave fewer than 100000 points"));
   }
-  options = {};
-  options.initial_logits = {1, 2};
-  EXPECT_EQ(refused("ta_opd", options), "initial_logits has 2 numbers, must have 30");
+  EXPECT_EQ(refused("ta_opd", {.initial_logits = {1, 2}}),
+            "initial_logits has 2 numbers, must have 30");
   EXPECT_FALSE(RunBandit({}, {}).ok());
   EXPECT_FALSE(ParseSupport("teachers").ok());
 }
