@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <utility>
 
 namespace taopd {
 namespace {
@@ -14,29 +15,8 @@ using Json = nlohmann::ordered_json;
 constexpr int kBarWidth = 40;
 constexpr size_t kMaxBins = 16;
 
-LengthHistogram HistogramOf(std::vector<int64_t> lengths) {
-  LengthHistogram histogram;
-  if (lengths.empty()) return histogram;
-  std::sort(lengths.begin(), lengths.end());
-  const size_t count = lengths.size();
-  histogram.min = lengths.front();
-  histogram.max = lengths.back();
-  histogram.median = lengths[count / 2];
-  histogram.p99 = lengths[(count - 1) * 99 / 100];
-  histogram.total = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
-  histogram.mean = static_cast<double>(histogram.total) / static_cast<double>(count);
-  int64_t width = 1;
-  while (histogram.max / width - histogram.min / width >= static_cast<int64_t>(kMaxBins))
-    width *= 2;
-  for (int64_t low = histogram.min / width * width; low <= histogram.max; low += width) {
-    const auto begin = std::lower_bound(lengths.begin(), lengths.end(), low);
-    const auto end = std::lower_bound(lengths.begin(), lengths.end(), low + width);
-    histogram.bins.push_back({low, low + width, end - begin});
-  }
-  return histogram;
-}
-
-Json TokensJson(const LengthHistogram& lengths) {
+Json TokensJson(std::vector<int64_t> token_counts) {
+  const LengthHistogram lengths = MeasureLengths(std::move(token_counts));
   Json tokens = {{"total", lengths.total},   {"min", lengths.min}, {"mean", lengths.mean},
                  {"median", lengths.median}, {"p99", lengths.p99}, {"max", lengths.max}};
   tokens["histogram"] = Json::array();
@@ -44,6 +24,62 @@ Json TokensJson(const LengthHistogram& lengths) {
     tokens["histogram"].push_back({{"low", bin.low}, {"high", bin.high}, {"count", bin.count}});
   }
   return tokens;
+}
+
+Json SourcesJson(const PromptDataset& dataset) {
+  struct Counts {
+    int64_t records = 0, answers = 0;
+  };
+  std::map<std::string, Counts> by_source;
+  for (const PromptRecord& record : dataset.records) {
+    Counts& counts = by_source[record.source];
+    ++counts.records;
+    counts.answers += record.answer.empty() ? 0 : 1;
+  }
+  Json list = Json::array();
+  for (const auto& [source, counts] : by_source) {
+    list.push_back(
+        {{"source", source}, {"num_records", counts.records}, {"num_answers", counts.answers}});
+  }
+  return list;
+}
+
+Json FilesJson(const PromptDataset& dataset, const std::vector<double>& weights) {
+  Json list = Json::array();
+  for (size_t i = 0; i < dataset.files.size(); ++i) {
+    const FileCounts& file = dataset.files[i];
+    list.push_back({{"path", file.path},
+                    {"format", file.format},
+                    {"num_rows", file.num_rows},
+                    {"num_records", file.num_records},
+                    {"num_overlong_dropped", file.num_overlong},
+                    {"num_truncated", file.num_truncated},
+                    {"num_unknown_bytes", file.num_unknown_bytes},
+                    {"num_duplicates", file.num_duplicates},
+                    {"num_own_system_prompt", file.num_own_system},
+                    {"weight", weights.empty() ? 1.0 : weights[i]}});
+  }
+  return list;
+}
+
+// `tokenizer` may be null.
+Json SampleJson(const PromptRecord& record, const Tokenizer* tokenizer, bool has_teacher_prompt) {
+  Json sample = {{"id", record.id},
+                 {"source", record.source},
+                 {"answer", record.answer},
+                 {"prompt", record.prompt},
+                 {"prompt_ids", record.prompt_ids}};
+  if (!record.response_ids.empty()) {
+    if (tokenizer != nullptr) {
+      sample["response"] = tokenizer->Decode(record.response_ids, /*skip_special_tokens=*/false);
+    }
+    sample["response_ids"] = record.response_ids;
+  }
+  if (has_teacher_prompt) {
+    sample["teacher_prompt"] = record.teacher_prompt.text;
+    sample["teacher_prompt_ids"] = record.teacher_prompt.ids;
+  }
+  return sample;
 }
 
 // Formats the lengths of "a prompt" or "a teacher's prompt".
@@ -70,44 +106,46 @@ std::string IdsText(const Json& ids) {
   return text + "\n";
 }
 
+std::string SampleText(const Json& sample) {
+  const std::string answer = sample["answer"];
+  std::string text =
+      "  --- " + sample["id"].get<std::string>() + " (" + sample["source"].get<std::string>() +
+      ")" + (answer.empty() ? "" : ", answer " + answer) + "\n" +
+      sample["prompt"].get<std::string>() + "\n  ids" + IdsText(sample["prompt_ids"]);
+  if (sample.contains("response_ids")) {
+    text += "  the given response\n";
+    if (sample.contains("response")) text += sample["response"].get<std::string>() + "\n";
+    text += "  ids" + IdsText(sample["response_ids"]);
+  }
+  if (sample.contains("teacher_prompt")) {
+    text += "  the teacher's\n" + sample["teacher_prompt"].get<std::string>() + "\n  ids" +
+            IdsText(sample["teacher_prompt_ids"]);
+  }
+  return text;
+}
+
 }  // namespace
 
-std::vector<SourceCounts> CountSources(const PromptDataset& dataset) {
-  std::map<std::string, SourceCounts> counts;
-  for (const PromptRecord& record : dataset.records) {
-    SourceCounts& count = counts[record.source];
-    count.source = record.source;
-    ++count.num_records;
-    count.num_answers += record.answer.empty() ? 0 : 1;
+LengthHistogram MeasureLengths(std::vector<int64_t> lengths) {
+  LengthHistogram histogram;
+  if (lengths.empty()) return histogram;
+  std::sort(lengths.begin(), lengths.end());
+  const size_t count = lengths.size();
+  histogram.min = lengths.front();
+  histogram.max = lengths.back();
+  histogram.median = lengths[count / 2];
+  histogram.p99 = lengths[(count - 1) * 99 / 100];
+  histogram.total = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+  histogram.mean = static_cast<double>(histogram.total) / static_cast<double>(count);
+  int64_t width = 1;
+  while (histogram.max / width - histogram.min / width >= static_cast<int64_t>(kMaxBins))
+    width *= 2;
+  for (int64_t low = histogram.min / width * width; low <= histogram.max; low += width) {
+    const auto begin = std::lower_bound(lengths.begin(), lengths.end(), low);
+    const auto end = std::lower_bound(lengths.begin(), lengths.end(), low + width);
+    histogram.bins.push_back({low, low + width, end - begin});
   }
-  std::vector<SourceCounts> list;
-  for (auto& [source, count] : counts) list.push_back(std::move(count));
-  return list;
-}
-
-LengthHistogram MeasureLengths(const PromptDataset& dataset) {
-  std::vector<int64_t> lengths;
-  for (const PromptRecord& record : dataset.records)
-    lengths.push_back(static_cast<int64_t>(record.prompt_ids.size()));
-  return HistogramOf(std::move(lengths));
-}
-
-LengthHistogram MeasureResponseLengths(const PromptDataset& dataset) {
-  std::vector<int64_t> lengths;
-  for (const PromptRecord& record : dataset.records) {
-    if (!record.response_ids.empty())
-      lengths.push_back(static_cast<int64_t>(record.response_ids.size()));
-  }
-  return HistogramOf(std::move(lengths));
-}
-
-LengthHistogram MeasureTeacherLengths(const PromptDataset& dataset) {
-  std::vector<int64_t> lengths;
-  for (const PromptRecord& record : dataset.records) {
-    if (!record.teacher_prompt.ids.empty())
-      lengths.push_back(static_cast<int64_t>(record.teacher_prompt.ids.size()));
-  }
-  return HistogramOf(std::move(lengths));
+  return histogram;
 }
 
 Json DatasetSummaryJson(const std::string& name, const PromptDataset& dataset,
@@ -119,59 +157,31 @@ Json DatasetSummaryJson(const std::string& name, const PromptDataset& dataset,
   summary["num_truncated"] = dataset.num_truncated();
   summary["num_unknown_bytes"] = dataset.num_unknown_bytes();
   summary["num_duplicates"] = dataset.num_duplicates();
-  summary["files"] = Json::array();
-  for (size_t i = 0; i < dataset.files.size(); ++i) {
-    const FileCounts& file = dataset.files[i];
-    Json& row = summary["files"].emplace_back();
-    row = {{"path", file.path},
-           {"format", file.format},
-           {"num_rows", file.num_rows},
-           {"num_records", file.num_records},
-           {"num_overlong_dropped", file.num_overlong},
-           {"num_truncated", file.num_truncated},
-           {"num_unknown_bytes", file.num_unknown_bytes},
-           {"num_duplicates", file.num_duplicates},
-           {"num_own_system_prompt", file.num_own_system}};
-    row["weight"] = options.weights.empty() ? 1.0 : options.weights[i];
+  summary["files"] = FilesJson(dataset, options.weights);
+  summary["sources"] = SourcesJson(dataset);
+  std::vector<int64_t> prompts, teacher_prompts, responses;
+  bool has_teacher_prompts = false;
+  for (const PromptRecord& record : dataset.records) {
+    prompts.push_back(static_cast<int64_t>(record.prompt_ids.size()));
+    has_teacher_prompts |= !record.teacher_prompt.is_plain();
+    if (!record.teacher_prompt.ids.empty())
+      teacher_prompts.push_back(static_cast<int64_t>(record.teacher_prompt.ids.size()));
+    if (!record.response_ids.empty())
+      responses.push_back(static_cast<int64_t>(record.response_ids.size()));
   }
-  summary["sources"] = Json::array();
-  for (const SourceCounts& source : CountSources(dataset)) {
-    summary["sources"].push_back({{"source", source.source},
-                                  {"num_records", source.num_records},
-                                  {"num_answers", source.num_answers}});
-  }
-  summary["prompt_tokens"] = TokensJson(MeasureLengths(dataset));
-  const bool has_teacher_prompts =
-      std::any_of(dataset.records.begin(), dataset.records.end(),
-                  [](const PromptRecord& record) { return !record.teacher_prompt.is_plain(); });
+  summary["prompt_tokens"] = TokensJson(std::move(prompts));
   if (has_teacher_prompts) {
     summary["num_teacher_prompts_missing"] = dataset.num_teacher_prompt_missing();
-    summary["teacher_prompt_tokens"] = TokensJson(MeasureTeacherLengths(dataset));
+    summary["teacher_prompt_tokens"] = TokensJson(std::move(teacher_prompts));
   }
-  const LengthHistogram responses = MeasureResponseLengths(dataset);
-  if (responses.total > 0) summary["response_tokens"] = TokensJson(responses);
+  if (!responses.empty()) summary["response_tokens"] = TokensJson(std::move(responses));
   summary["samples"] = Json::array();
   const auto size = static_cast<int64_t>(dataset.records.size());
   const int64_t num_samples = std::min(options.num_samples, size);
   for (int64_t i = 0; i < num_samples; ++i) {
     const PromptRecord& record =
         dataset.records[num_samples == 1 ? 0 : i * (size - 1) / (num_samples - 1)];
-    Json& sample = summary["samples"].emplace_back();
-    sample = {{"id", record.id},
-              {"source", record.source},
-              {"answer", record.answer},
-              {"prompt", record.prompt},
-              {"prompt_ids", record.prompt_ids}};
-    if (!record.response_ids.empty()) {
-      if (options.tokenizer != nullptr) {
-        sample["response"] =
-            options.tokenizer->Decode(record.response_ids, /*skip_special_tokens=*/false);
-      }
-      sample["response_ids"] = record.response_ids;
-    }
-    if (!has_teacher_prompts) continue;
-    sample["teacher_prompt"] = record.teacher_prompt.text;
-    sample["teacher_prompt_ids"] = record.teacher_prompt.ids;
+    summary["samples"].push_back(SampleJson(record, options.tokenizer, has_teacher_prompts));
   }
   return summary;
 }
@@ -211,21 +221,7 @@ std::string DatasetSummaryText(const Json& summary) {
   }
   if (summary.contains("response_tokens"))
     text += LengthsText("a given response", summary["response_tokens"]);
-  for (const Json& sample : summary["samples"]) {
-    const std::string answer = sample["answer"];
-    text += "  --- " + sample["id"].get<std::string>() + " (" +
-            sample["source"].get<std::string>() + ")" +
-            (answer.empty() ? "" : ", answer " + answer) + "\n" +
-            sample["prompt"].get<std::string>() + "\n  ids" + IdsText(sample["prompt_ids"]);
-    if (sample.contains("response_ids")) {
-      text += "  the given response\n";
-      if (sample.contains("response")) text += sample["response"].get<std::string>() + "\n";
-      text += "  ids" + IdsText(sample["response_ids"]);
-    }
-    if (!sample.contains("teacher_prompt")) continue;
-    text += "  the teacher's\n" + sample["teacher_prompt"].get<std::string>() + "\n  ids" +
-            IdsText(sample["teacher_prompt_ids"]);
-  }
+  for (const Json& sample : summary["samples"]) text += SampleText(sample);
   return text;
 }
 

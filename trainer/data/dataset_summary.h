@@ -1,5 +1,5 @@
 // A summary of a data set, as JSON for programs and as text for people: counts by file and by
-// source, prompt lengths, and samples.
+// source, lengths, and samples.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,7 @@
 
 namespace taopd {
 
-struct SourceCounts {
-  std::string source;
-  int64_t num_records = 0;
-  int64_t num_answers = 0;  // records with a reference answer
-};
-
-// The distribution of the prompt lengths, in tokens.
+// The distribution of the lengths of prompts or responses, in tokens.
 struct LengthHistogram {
   struct Bin {
     int64_t low = 0;   // included
@@ -31,19 +25,15 @@ struct LengthHistogram {
   int64_t total = 0;
 };
 
-std::vector<SourceCounts> CountSources(const PromptDataset& dataset);  // sorted by name
-LengthHistogram MeasureLengths(const PromptDataset& dataset);
-LengthHistogram MeasureResponseLengths(const PromptDataset& dataset);  // of given responses
-// Measures the teacher's own prompts. A {sibling} counts as its mark, which is not tokenized yet,
-// so records with one are left out.
-LengthHistogram MeasureTeacherLengths(const PromptDataset& dataset);
+LengthHistogram MeasureLengths(std::vector<int64_t> lengths);
 
 struct SummaryOptions {
   std::vector<double> weights;           // one per file; if empty, every file has the weight 1
   int64_t num_samples = 3;               // number of records shown, spread evenly over the data set
   const Tokenizer* tokenizer = nullptr;  // shows given responses as text; if null, as ids alone
 };
-// `name` is the setting that names the files: data.train or data.val.
+// `name` is the setting that names the files: data.train or data.val. The lengths of the teacher's
+// own prompts leave out those with a {sibling}, which are not tokenized yet.
 nlohmann::ordered_json DatasetSummaryJson(const std::string& name, const PromptDataset& dataset,
                                           const SummaryOptions& options);
 // Formats the JSON of DatasetSummaryJson as text.

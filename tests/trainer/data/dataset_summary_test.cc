@@ -1,12 +1,10 @@
 #include "trainer/data/dataset_summary.h"
+#include "tests/support/status_matchers.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using ::testing::HasSubstr;
 
 PromptDataset Dataset(const std::vector<int64_t>& lengths) {
   PromptDataset dataset;
@@ -37,7 +35,7 @@ TEST(DatasetSummary, HistogramCountsEveryLengthOnce) {
                                               {7, 7, 7, 7},
                                               {1, 100000},
                                               {15, 16, 31, 32}}) {
-    const LengthHistogram histogram = MeasureLengths(Dataset(lengths));
+    const LengthHistogram histogram = MeasureLengths(lengths);
     ASSERT_LE(histogram.bins.size(), 16u);
     int64_t count = 0;
     for (size_t i = 0; i < histogram.bins.size(); ++i) {
@@ -57,7 +55,7 @@ TEST(DatasetSummary, HistogramCountsEveryLengthOnce) {
 TEST(DatasetSummary, PercentilesAreOfTheSortedLengths) {
   std::vector<int64_t> lengths(200);
   for (int64_t i = 0; i < 200; ++i) lengths[i] = 200 - i;
-  const LengthHistogram histogram = MeasureLengths(Dataset(lengths));
+  const LengthHistogram histogram = MeasureLengths(lengths);
   EXPECT_EQ(histogram.median, 101);
   EXPECT_EQ(histogram.p99, 198);  // 1 % of 200 are longer
   EXPECT_EQ(histogram.max, 200);
@@ -86,4 +84,4 @@ TEST(DatasetSummary, TextAndJsonTellTheSame) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing
