@@ -150,18 +150,19 @@ absl::Status PromptReader::ReadPrompt(const PromptSpec& spec, const Json& row, R
 absl::Status PromptReader::ReadMessages(const PromptSpec& spec, const Json& row, const Json& prompt,
                                         PromptRecord* record) const {
   const std::string& key = spec.key;
-  const PromptTemplate& prompt_template = options_.prompt_template;
   if (!prompt.is_array()) {
     return InvalidArgument("\"", key, "\" is neither text nor a list of messages");
   }
   TAOPD_RETURN_IF_ERROR(CheckMessages(prompt, key));
   record->messages = prompt;
-  if (prompt_template.name.empty() && spec.row_template.empty()) return absl::OkStatus();
+  if (options_.prompt_template.name.empty() && spec.row_template.empty()) return absl::OkStatus();
   Json& last = record->messages.back();
   if (last["role"] != "user" || !last["content"].is_string()) {
-    return InvalidArgument("\"", key,
-                           "\": the last message is not a user's text, so the prompt template ",
-                           prompt_template.name, " has no question");
+    const std::string& name = options_.prompt_template.name;
+    const std::string what = name.empty() ? std::string("data.teacher_prompt_template")
+                                          : Concat("the prompt template ", name);
+    return InvalidArgument("\"", key, "\": the last message is not a user's text, so ", what,
+                           " has no question to stand around");
   }
   TAOPD_ASSIGN_OR_RETURN(const std::string text, FillTemplates(spec, row, last["content"]));
   last["content"] = text;

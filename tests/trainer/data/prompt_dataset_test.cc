@@ -228,7 +228,7 @@ TEST_F(LoadPromptsTest, TemplatesAndSystemPrompts) {
 
   ASSERT_OK_AND_ASSIGN(options_.prompt_template, MakePromptTemplate("Q: {question}", ""));
   EXPECT_ERROR(Load(R"({"prompt":[{"role":"assistant","content":"a"}]})"), kInvalidArgument,
-               "the last message is not a user's text");
+               "the last message is not a user's text, so the prompt template custom has no");
   EXPECT_ERROR(Load(R"({"prompt_ids":[1]})"), kInvalidArgument, "token ids");
 }
 

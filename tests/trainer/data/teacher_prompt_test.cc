@@ -105,7 +105,7 @@ TEST_F(TeacherPromptTest, WhatCannotBeReadIsRefusedByName) {
                "the teacher's prompt: \"prompt_ids\" are token");
   EXPECT_ERROR(Load("{\"prompt\":[{\"role\":\"assistant\",\"content\":\"x\"}],\"solution\":"
                     "\"s\"}\n"),
-               absl::StatusCode::kInvalidArgument, "the last message is not a user's text");
+               kInvalidArgument, "not a user's text, so data.teacher_prompt_template has no");
   options_.teacher = TeacherPromptOptions();
   options_.teacher.key = "hint";
   EXPECT_ERROR(Load("{\"prompt\":\"a\",\"hint\":7}\n"), absl::StatusCode::kInvalidArgument,
