@@ -175,7 +175,7 @@ absl::StatusOr<std::string> PromptReader::FillTemplates(const PromptSpec& spec, 
   if (spec.row_template.empty()) return text;
   return spec.row_template.Fill([&](const std::string& name) -> absl::StatusOr<std::string> {
     if (name == "prompt") return text;
-    if (name == kSibling) return Concat("{", kSibling, "}");
+    if (name == kSibling) return std::string(kSiblingMark);
     std::string value;
     if (name == "answer") {
       PromptRecord record;
@@ -253,10 +253,9 @@ absl::Status PromptReader::LimitLength(const PromptSpec& spec, Row* result) cons
 // The tokens of a sibling are reserved; its mark is not sent.
 absl::Status PromptReader::TokenizePrompt(const PromptSpec& spec, bool add_special_tokens,
                                           PromptRecord* record) const {
-  const std::string text =
-      spec.row_template.Has(kSibling)
-          ? absl::StrReplaceAll(record->prompt, {{Concat("{", kSibling, "}"), ""}})
-          : record->prompt;
+  const std::string text = spec.row_template.Has(kSibling)
+                               ? absl::StrReplaceAll(record->prompt, {{kSiblingMark, ""}})
+                               : record->prompt;
   return Tokenize(text, spec.key, add_special_tokens, &record->prompt_ids);
 }
 
@@ -308,14 +307,13 @@ absl::Status PromptReader::ReadTeacherPrompt(const Json& row, Row* result) const
 }
 
 absl::Status PromptReader::StoreTeacherPrompt(PromptRecord read, TeacherPrompt* prompt) const {
-  const std::string mark = Concat("{", kSibling, "}");
   int64_t num_marks = 0;
-  for (size_t at = 0; (at = read.prompt.find(mark, at)) != std::string::npos; at += mark.size())
+  for (size_t at = 0; (at = read.prompt.find(kSiblingMark, at)) != std::string::npos; ++at)
     ++num_marks;
   const std::vector<std::string> names = options_.teacher.row_template.Names();
   prompt->has_sibling = options_.teacher.row_template.Has(kSibling);
   if (prompt->has_sibling && num_marks != std::count(names.begin(), names.end(), kSibling)) {
-    return InvalidArgument("the teacher's prompt: the row's own text contains ", mark,
+    return InvalidArgument("the teacher's prompt: the row's own text contains ", kSiblingMark,
                            ", which stands for a response");
   }
   // The special tokens of a chat are in its text.

@@ -23,8 +23,10 @@ inline EnumNames<MissingTeacherPrompt> NamesOf(MissingTeacherPrompt) {
           {MissingTeacherPrompt::kSkip, "skip"}};
 }
 
-// The name that stands in a template for a right response to the same prompt.
+// The name that stands in a template for a right response to the same prompt, and its mark in a
+// text.
 inline constexpr char kSibling[] = "sibling";
+inline constexpr char kSiblingMark[] = "{sibling}";
 
 struct TeacherPromptOptions {
   // The prompt is at `key`, and is read as the student's is, or is the student's prompt with
