@@ -1,5 +1,8 @@
 #include "trainer/data/prompt_template.h"
 
+#include <absl/strings/str_join.h>
+#include <absl/strings/str_replace.h>
+
 #include "common/config/settings.h"
 
 namespace taopd {
@@ -28,8 +31,7 @@ const std::vector<PromptTemplate>& BuiltInPromptTemplates() {
       {"boxed_system", kBoxed, kQuestion, "Qwen2.5-Math"},
       {"dapo", "",
        "Solve the following math problem step by step. The last line of your response should be of "
-       "the form Answer: "
-       "$Answer (without quotes) where $Answer is the answer to the "
+       "the form Answer: $Answer (without quotes) where $Answer is the answer to the "
        "problem.\n\n{question}\n\nRemember to put your answer on its own line after \"Answer:\".",
        "DAPO-Math-17k as published"},
       {"gsm8k", "",
@@ -52,10 +54,9 @@ absl::StatusOr<PromptTemplate> MakePromptTemplate(const std::string& name_or_tex
       if (built_in.name == name_or_text) result = built_in;
     }
     if (result.name.empty()) {
-      std::string list;
-      for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
-      return InvalidArgument("prompt_template \"", name_or_text, "\" is not a built-in one (", list,
-                             ") and lacks ", kQuestion, DidYouMean(name_or_text, names));
+      return InvalidArgument("prompt_template \"", name_or_text, "\" is not a built-in one (",
+                             absl::StrJoin(names, ", "), ") and lacks ", kQuestion,
+                             DidYouMean(name_or_text, names));
     }
   }
   if (!system.empty()) result.system = system;
@@ -63,15 +64,7 @@ absl::StatusOr<PromptTemplate> MakePromptTemplate(const std::string& name_or_tex
 }
 
 std::string FillTemplate(const PromptTemplate& prompt_template, const std::string& question) {
-  std::string text;
-  size_t at = 0;
-  for (;;) {
-    const size_t found = prompt_template.user.find(kQuestion, at);
-    text += prompt_template.user.substr(at, found - at);
-    if (found == std::string::npos) return text;
-    text += question;
-    at = found + sizeof(kQuestion) - 1;
-  }
+  return absl::StrReplaceAll(prompt_template.user, {{kQuestion, question}});
 }
 
 }  // namespace taopd
