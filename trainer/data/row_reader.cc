@@ -8,18 +8,16 @@
 namespace taopd {
 
 DataFormat DataFormatOf(const std::string& path) {
-  const std::string extension = ".parquet";
-  const bool named = path.size() >= extension.size() &&
-                     path.compare(path.size() - extension.size(), extension.size(), extension) == 0;
-  return named || HasParquetMagic(path) ? DataFormat::kParquet : DataFormat::kJsonl;
+  const bool is_parquet = path.ends_with(".parquet") || HasParquetMagic(path);
+  return is_parquet ? DataFormat::kParquet : DataFormat::kJsonl;
 }
 
 absl::Status ReadRows(
     const std::string& path, const std::vector<std::string>& columns,
-    const std::function<absl::Status(const nlohmann::ordered_json& row, int64_t number)>& row) {
-  if (DataFormatOf(path) == DataFormat::kJsonl) return ReadOrderedJsonl(path, row);
+    const std::function<absl::Status(const nlohmann::ordered_json& row, int64_t number)>& on_row) {
+  if (DataFormatOf(path) == DataFormat::kJsonl) return ReadOrderedJsonl(path, on_row);
   TAOPD_ASSIGN_OR_RETURN(const std::unique_ptr<ParquetReader> reader, ParquetReader::Open(path));
-  return reader->ForEachRow(columns, row);
+  return reader->ForEachRow(columns, on_row);
 }
 
 const nlohmann::ordered_json* FindPath(const nlohmann::ordered_json& row, const std::string& path) {

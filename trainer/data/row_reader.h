@@ -16,12 +16,12 @@ enum class DataFormat { kJsonl, kParquet };
 // Parquet whatever it contains.
 DataFormat DataFormatOf(const std::string& path);
 
-// Calls `row` for each row with its number, counted from 1. In JSON Lines the number is that of the
-// line. Only the given `columns` (dotted paths) of a Parquet file are decoded. An error from `row`
-// ends the reading. Errors, including those from `row`, name the file and the row.
+// Calls `on_row` for each row with its number, counted from 1. In JSON Lines the number is that of
+// the line. Only the given `columns` (dotted paths) of a Parquet file are decoded. An error from
+// `on_row` ends the reading. Errors, including those from `on_row`, name the file and the row.
 absl::Status ReadRows(
     const std::string& path, const std::vector<std::string>& columns,
-    const std::function<absl::Status(const nlohmann::ordered_json& row, int64_t number)>& row);
+    const std::function<absl::Status(const nlohmann::ordered_json& row, int64_t number)>& on_row);
 
 // Returns the value at a dotted path such as "reward_model.ground_truth", or null if there is none.
 // A key whose name is the whole rest of the path takes precedence.
