@@ -17,11 +17,12 @@ class LoadPromptsTest : public ::testing::Test {
  protected:
   absl::StatusOr<PromptDataset> Load(const std::string& content) {
     WriteFile(dir_.File("data.jsonl"), content);
-    return LoadPrompts({dir_.File("data.jsonl")}, &tokenizer_, options_);
+    return LoadPrompts({dir_.File("data.jsonl")}, tokenizer_, options_);
   }
   DatasetOptions options_ = {.vocab_size = 256};
   TempDir dir_;
-  ByteTokenizer tokenizer_;
+  const ByteTokenizer byte_tokenizer_;
+  const Tokenizer* tokenizer_ = &byte_tokenizer_;
 };
 
 TEST_F(LoadPromptsTest, TextAndIds) {
@@ -103,19 +104,18 @@ class LowerCaseTokenizer final : public ByteTokenizer {
 };
 
 TEST_F(LoadPromptsTest, CharactersWithoutATokenAreCounted) {
-  WriteFile(dir_.File("t.jsonl"),
-            "{\"prompt\":\"A bee\"}\n{\"prompt\":\"bee\"}\n{\"prompt\":\"I see X\"}\n");
   const LowerCaseTokenizer tokenizer;
-  ASSERT_OK_AND_ASSIGN(PromptDataset data,
-                       LoadPrompts({dir_.File("t.jsonl")}, &tokenizer, options_));
+  tokenizer_ = &tokenizer;
+  ASSERT_OK_AND_ASSIGN(
+      PromptDataset data,
+      Load("{\"prompt\":\"A bee\"}\n{\"prompt\":\"bee\"}\n{\"prompt\":\"I see X\"}\n"));
   EXPECT_EQ(data.records[0].num_unknown_bytes, 2);
   EXPECT_EQ(data.records[1].num_unknown_bytes, 0);
   EXPECT_EQ(data.num_unknown_bytes(), 6);
   EXPECT_EQ(data.num_duplicates(), 0) << "the texts differ, although the tokenizer drops that";
-  WriteFile(dir_.File("t.jsonl"), "{\"prompt\":\"ABC\"}\n");
   EXPECT_ERROR(
-      LoadPrompts({dir_.File("t.jsonl")}, &tokenizer, options_), kInvalidArgument,
-      "t.jsonl:1: the prompt is empty: the tokenizer has a token for none of its characters");
+      Load("{\"prompt\":\"ABC\"}\n"), kInvalidArgument,
+      "data.jsonl:1: the prompt is empty: the tokenizer has a token for none of its characters");
 }
 
 TEST_F(LoadPromptsTest, BadRowsNameFileLineAndKey) {
@@ -142,22 +142,20 @@ TEST_F(LoadPromptsTest, BadRowsNameFileLineAndKey) {
            {"{\"prompt\":\"a\",\"answer\":[1]}", "\"answer\" is neither"}}) {
     const auto result = Load(c.row + "\n");
     ASSERT_FALSE(result.ok()) << c.row;
-    EXPECT_THAT(std::string(result.status().message()), ::testing::HasSubstr(c.message)) << c.row;
-    EXPECT_THAT(std::string(result.status().message()), ::testing::HasSubstr("data.jsonl:1"))
-        << c.row;
+    EXPECT_THAT(std::string(result.status().message()), HasSubstr(c.message)) << c.row;
+    EXPECT_THAT(std::string(result.status().message()), HasSubstr("data.jsonl:1")) << c.row;
   }
 }
 
 TEST_F(LoadPromptsTest, EmptyFilesAndMissingFilesAreErrors) {
   EXPECT_ERROR(Load("\n\n"), kInvalidArgument, "no rows in");
-  EXPECT_FALSE(LoadPrompts({"/nowhere.jsonl"}, &tokenizer_, options_).ok());
-  EXPECT_ERROR(LoadPrompts({}, &tokenizer_, options_), kInvalidArgument, "empty list of files");
+  EXPECT_FALSE(LoadPrompts({"/nowhere.jsonl"}, tokenizer_, options_).ok());
+  EXPECT_ERROR(LoadPrompts({}, tokenizer_, options_), kInvalidArgument, "empty list of files");
 }
 
 TEST_F(LoadPromptsTest, TextNeedsATokenizer) {
-  WriteFile(dir_.File("t.jsonl"), "{\"prompt\":\"a\"}\n");
-  EXPECT_ERROR(LoadPrompts({dir_.File("t.jsonl")}, nullptr, options_), kInvalidArgument,
-               "no tokenizer.json");
+  tokenizer_ = nullptr;
+  EXPECT_ERROR(Load("{\"prompt\":\"a\"}\n"), kInvalidArgument, "no tokenizer.json");
 }
 
 TEST_F(LoadPromptsTest, LongPairsAreRefused) {
@@ -235,29 +233,26 @@ TEST_F(LoadPromptsTest, TemplatesAndSystemPrompts) {
 TEST_F(LoadPromptsTest, VerlsSchemaAndDottedKeys) {
   options_.render = RenderForTest;
   options_.vocab_size = 1 << 20;
-  ASSERT_OK_AND_ASSIGN(
-      const PromptDataset data,
-      LoadPrompts({SourcePath("tests/common/io/golden/verl.parquet")}, &tokenizer_, options_));
+  const auto load = [this] {
+    return LoadPrompts({SourcePath("tests/common/io/golden/verl.parquet")}, tokenizer_, options_);
+  };
+  ASSERT_OK_AND_ASSIGN(const PromptDataset data, load());
   ASSERT_EQ(data.records.size(), 7u);
   EXPECT_EQ(data.files[0].format, "parquet");
   EXPECT_EQ(data.records[1].id, "verl.parquet:2");
   EXPECT_EQ(data.records[1].source, "math");
   EXPECT_EQ(data.records[1].answer, "2");  // reward_model.ground_truth
   EXPECT_EQ(data.records[2].source, "aime");
-  EXPECT_THAT(data.records[2].prompt,
-              ::testing::StartsWith("<system>System 2.<user>What is 2 + 2?"));
+  EXPECT_THAT(data.records[2].prompt, StartsWith("<system>System 2.<user>What is 2 + 2?"));
   // Any column can be named by its path.
   options_.answer_key = "extra_info.split";
   options_.source_key = "ability";
-  ASSERT_OK_AND_ASSIGN(
-      const PromptDataset other,
-      LoadPrompts({SourcePath("tests/common/io/golden/verl.parquet")}, &tokenizer_, options_));
+  ASSERT_OK_AND_ASSIGN(const PromptDataset other, load());
   EXPECT_EQ(other.records[0].answer, "test");
   EXPECT_EQ(other.records[0].source, "math");
   options_.prompt_key = "extra_info.index";
-  EXPECT_ERROR(
-      LoadPrompts({SourcePath("tests/common/io/golden/verl.parquet")}, &tokenizer_, options_),
-      kInvalidArgument, "verl.parquet: row 1: \"extra_info.index\" is neither text");
+  EXPECT_ERROR(load(), kInvalidArgument,
+               "verl.parquet: row 1: \"extra_info.index\" is neither text");
 }
 
 TEST_F(LoadPromptsTest, DuplicatesAreCounted) {
@@ -267,7 +262,7 @@ TEST_F(LoadPromptsTest, DuplicatesAreCounted) {
   WriteFile(dir_.File("a.jsonl"), rows);
   WriteFile(dir_.File("b.jsonl"), rows);
   ASSERT_OK_AND_ASSIGN(PromptDataset data, LoadPrompts({dir_.File("a.jsonl"), dir_.File("b.jsonl")},
-                                                       &tokenizer_, options_));
+                                                       tokenizer_, options_));
   EXPECT_EQ(data.records.size(), 8u);
   EXPECT_EQ(data.files[0].num_duplicates,
             1);  // ids never duplicate a text, whatever its tokens are
@@ -286,11 +281,11 @@ TEST_F(LoadPromptsTest, OtherResponsesAreNoDuplicates) {
 
 TEST_F(LoadPromptsTest, WithoutTokenizing) {
   options_.tokenize = false;
-  WriteFile(dir_.File("t.jsonl"),
-            "{\"prompt\":\"ab\"}\n{\"prompt\":[{\"role\":\"user\",\"content\":\"c\"}]}\n"
-            "{\"prompt\":[{\"role\":\"user\",\"content\":\"d\"}]}\n");
-  ASSERT_OK_AND_ASSIGN(const PromptDataset data,
-                       LoadPrompts({dir_.File("t.jsonl")}, nullptr, options_));
+  tokenizer_ = nullptr;
+  ASSERT_OK_AND_ASSIGN(
+      const PromptDataset data,
+      Load("{\"prompt\":\"ab\"}\n{\"prompt\":[{\"role\":\"user\",\"content\":\"c\"}]}\n"
+           "{\"prompt\":[{\"role\":\"user\",\"content\":\"d\"}]}\n"));
   EXPECT_EQ(data.records[0].prompt, "ab");
   EXPECT_TRUE(data.records[0].prompt_ids.empty());
   EXPECT_EQ(data.records[1].messages.dump(), R"([{"role":"user","content":"c"}])");
@@ -327,7 +322,7 @@ TEST_F(LoadPromptsTest, SeededMutationsOfLines) {
     const auto data = Load(Mutate({whole}, {}, &random));
     if (data.ok()) continue;
     ++num_errors;
-    EXPECT_THAT(std::string(data.status().message()), ::testing::HasSubstr("data.jsonl"));
+    EXPECT_THAT(std::string(data.status().message()), HasSubstr("data.jsonl"));
   }
   EXPECT_GT(num_errors, 200);
 }
