@@ -74,8 +74,7 @@ TEST(Conversation, WhatCannotBeLearnedIsRefused) {
       {{{"messages", good}, {"tools", {{{"name", "f"}}}}}, "has \"tools\""},
   };
   for (const auto& [row, words] : cases) {
-    EXPECT_ERROR(SplitConversation(row, kKeys, AssistantTurns::kLast),
-                 absl::StatusCode::kInvalidArgument, words);
+    EXPECT_ERROR(SplitConversation(row, kKeys, AssistantTurns::kLast), kInvalidArgument, words);
   }
   EXPECT_OK(SplitConversation({{"messages", good}, {"tools", Json::array()}}, kKeys,
                               AssistantTurns::kLast)
@@ -122,18 +121,17 @@ TEST_F(ConversationRowsTest, TheResponseIsWhatTheTemplateAddsToThePrompt) {
 }
 
 TEST_F(ConversationRowsTest, TheRowIsNamedInErrors) {
-  EXPECT_ERROR(Load({{"messages", {Message("user", "q")}}}), absl::StatusCode::kInvalidArgument,
-               "data.jsonl:1");
-  EXPECT_ERROR(Load({{"prompt", "q"}}), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(Load({{"messages", {Message("user", "q")}}}), kInvalidArgument, "data.jsonl:1");
+  EXPECT_ERROR(Load({{"prompt", "q"}}), kInvalidArgument,
                "has neither \"response\" nor \"response_ids\" nor \"messages\"");
   EXPECT_ERROR(Load({{"prompt", "q"}, {"response", Json::array({Message("assistant", "r")})}}),
-               absl::StatusCode::kInvalidArgument, "is a list of messages, but \"prompt\" is not");
+               kInvalidArgument, "is a list of messages, but \"prompt\" is not");
   header_ = "B:";  // the answer's beginning differs from what the prompt promises
   EXPECT_ERROR(Load({{"messages", {Message("user", "q"), Message("assistant", "r")}}}),
-               absl::StatusCode::kInvalidArgument, "renders the prompt in another way");
+               kInvalidArgument, "renders the prompt in another way");
   options_.render_finished = nullptr;
   EXPECT_ERROR(Load({{"messages", {Message("user", "q"), Message("assistant", "r")}}}),
-               absl::StatusCode::kInvalidArgument, "the model has no chat template");
+               kInvalidArgument, "the model has no chat template");
 }
 
 }  // namespace

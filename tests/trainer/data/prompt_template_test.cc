@@ -23,10 +23,8 @@ TEST(PromptTemplate, BuiltInOnesAndOwnTexts) {
 }
 
 TEST(PromptTemplate, UnknownNames) {
-  EXPECT_ERROR(MakePromptTemplate("boxd", ""), absl::StatusCode::kInvalidArgument,
-               "did you mean \"boxed\"");
-  EXPECT_ERROR(MakePromptTemplate("Solve this.", ""), absl::StatusCode::kInvalidArgument,
-               "lacks {question}");
+  EXPECT_ERROR(MakePromptTemplate("boxd", ""), kInvalidArgument, "did you mean \"boxed\"");
+  EXPECT_ERROR(MakePromptTemplate("Solve this.", ""), kInvalidArgument, "lacks {question}");
 }
 
 // The system message of the published evaluation files is the template's.

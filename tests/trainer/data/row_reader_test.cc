@@ -30,8 +30,7 @@ TEST(ReadRows, TheFormatIsThatOfTheBytes) {
   WriteFile(dir.File("text.parquet"), "{}\n");
   EXPECT_EQ(DataFormatOf(dir.File("text.parquet")), DataFormat::kParquet);
   const auto ignore = [](const Json&, int64_t) { return absl::OkStatus(); };
-  EXPECT_ERROR(ReadRows(dir.File("text.parquet"), {"prompt"}, ignore), absl::StatusCode::kDataLoss,
-               "text.parquet");
+  EXPECT_ERROR(ReadRows(dir.File("text.parquet"), {"prompt"}, ignore), kDataLoss, "text.parquet");
   WriteFile(dir.File("text.jsonl"), "{\"z\":1,\"a\":2}\n");
   std::string seen;
   ASSERT_OK(ReadRows(dir.File("text.jsonl"), {"z"}, [&](const Json& row, int64_t number) {

@@ -2,7 +2,7 @@
 
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 absl::StatusOr<std::string> Name(const std::string& name) {
@@ -34,9 +34,8 @@ TEST(RowTemplateTest, ListsItsNames) {
 }
 
 TEST(RowTemplateTest, TheFirstErrorIsTheResult) {
-  EXPECT_ERROR(RowTemplate("{prompt} {lost}").Fill(Name), absl::StatusCode::kNotFound,
-               "has no lost");
+  EXPECT_ERROR(RowTemplate("{prompt} {lost}").Fill(Name), kNotFound, "has no lost");
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -78,7 +78,7 @@ TEST_F(TeacherPromptTest, WhatIsMissingIsRefusedPlainOrSkipped) {
     options_.teacher = TeacherPromptOptions();
     if (by_key) options_.teacher.key = "solution";
     if (!by_key) options_.teacher.row_template = RowTemplate("{prompt} {solution}");
-    EXPECT_ERROR(Load(rows), absl::StatusCode::kInvalidArgument,
+    EXPECT_ERROR(Load(rows), kInvalidArgument,
                  "data.jsonl:2: has no \"solution\" for the teacher's prompt");
     if (by_key) continue;  // an empty prompt is an error of its own
     options_.teacher.missing = MissingTeacherPrompt::kPlain;
@@ -91,24 +91,23 @@ TEST_F(TeacherPromptTest, WhatIsMissingIsRefusedPlainOrSkipped) {
     EXPECT_EQ(data.records.size(), 1u);
     EXPECT_EQ(data.num_teacher_prompt_missing(), 3);
     EXPECT_EQ(data.num_overlong(), 0);
-    EXPECT_ERROR(Load("{\"prompt\":\"b\"}\n"), absl::StatusCode::kInvalidArgument,
+    EXPECT_ERROR(Load("{\"prompt\":\"b\"}\n"), kInvalidArgument,
                  "1 rows without the teacher's prompt dropped");
   }
 }
 
 TEST_F(TeacherPromptTest, WhatCannotBeReadIsRefusedByName) {
   options_.teacher.row_template = RowTemplate("{prompt} {solution}");
-  EXPECT_ERROR(Load("{\"prompt\":\"a\",\"solution\":[1]}\n"), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(Load("{\"prompt\":\"a\",\"solution\":[1]}\n"), kInvalidArgument,
                "\"solution\" is neither text nor a number");
-  EXPECT_ERROR(Load("{\"prompt_ids\":[5],\"solution\":\"s\"}\n"),
-               absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(Load("{\"prompt_ids\":[5],\"solution\":\"s\"}\n"), kInvalidArgument,
                "the teacher's prompt: \"prompt_ids\" are token");
   EXPECT_ERROR(Load("{\"prompt\":[{\"role\":\"assistant\",\"content\":\"x\"}],\"solution\":"
                     "\"s\"}\n"),
                kInvalidArgument, "not a user's text, so data.teacher_prompt_template has no");
   options_.teacher = TeacherPromptOptions();
   options_.teacher.key = "hint";
-  EXPECT_ERROR(Load("{\"prompt\":\"a\",\"hint\":7}\n"), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(Load("{\"prompt\":\"a\",\"hint\":7}\n"), kInvalidArgument,
                "the teacher's prompt: \"hint\" is neither text nor a list of messages");
 }
 
@@ -119,7 +118,7 @@ TEST_F(TeacherPromptTest, OverlongPromptsAreRefusedOrDroppedButNeverCut) {
   options_.max_prompt_length = 2;
   const std::string rows =
       "{\"prompt\":\"ab\",\"solution\":\"cd\"}\n{\"prompt\":\"ab\",\"solution\":\"cde\"}\n";
-  EXPECT_ERROR(Load(rows), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(Load(rows), kInvalidArgument,
                "data.jsonl:2: the teacher's prompt has 5 tokens, more than "
                "max_teacher_prompt_length leaves room for, 4");
   options_.truncation = Truncation::kError;
@@ -140,10 +139,10 @@ TEST_F(TeacherPromptTest, ASiblingLeavesItsMarkAndRoom) {
   EXPECT_EQ(prompt.text, "ab like {sibling}");
   // The mark itself takes no room.
   EXPECT_OK(Load("{\"prompt\":\"abcdefghijklmn\"}\n").status());
-  EXPECT_ERROR(Load("{\"prompt\":\"abcdefghijklmno\"}\n"), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(Load("{\"prompt\":\"abcdefghijklmno\"}\n"), kInvalidArgument,
                "has 21 tokens, more than max_teacher_prompt_length leaves room for, 20");
   options_.teacher.max_length = 60;
-  EXPECT_ERROR(Load("{\"prompt\":\"see {sibling}\"}\n"), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(Load("{\"prompt\":\"see {sibling}\"}\n"), kInvalidArgument,
                "the row's own text contains {sibling}");
 }
 

@@ -1,15 +1,12 @@
 #include "trainer/eval/evaluation_thread.h"
 
 #include <absl/synchronization/notification.h>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
-
-using ::testing::ElementsAre;
 
 EvalResult ResultOf(double value) { return {.metrics = {{"eval/x", value}}}; }
 
@@ -105,4 +102,4 @@ TEST(EvaluationThread, TheDestructorEndsAnEvaluationThatWaitsForTheExchange) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -6,7 +6,7 @@
 
 #include "common/base/random.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 // By definition (Wilson, 1927) both ends p solve (share - p)^2 = z^2 p (1 - p) / n.
@@ -95,4 +95,4 @@ TEST(BootstrapInterval, AllRightOrAllWrongIsWilsons) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -4,7 +4,7 @@
 
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 std::vector<RewardSample> Samples() {
@@ -31,7 +31,7 @@ TEST(RewardProtocol, RewardsComeInAnyOrder) {
 
 TEST(RewardProtocol, BadAnswersAreNamed) {
   const auto refused = [](const std::string& body, const std::string& says) {
-    EXPECT_ERROR(ParseRewards(body, Samples()), absl::StatusCode::kDataLoss, says);
+    EXPECT_ERROR(ParseRewards(body, Samples()), kDataLoss, says);
   };
   const std::string first = R"({"id": "a-0", "reward": 1})";
   const auto with = [&](const std::string& second) {
@@ -56,4 +56,4 @@ TEST(RewardProtocol, BadAnswersAreNamed) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -2,7 +2,7 @@
 
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 constexpr char kChat[] =
@@ -46,14 +46,13 @@ TEST(OpenAiStream, RepliesOfOtherFormsAreErrors) {
     absl::StatusCode code;
     const char* words;
   } cases[] = {
-      {"{\"choices\":[]}", absl::StatusCode::kDataLoss, "ended early"},
-      {"", absl::StatusCode::kDataLoss, "ended early"},
-      {"data: {\"choices\":[{\"text\":\"4\"}]}\n", absl::StatusCode::kDataLoss, "ended early"},
-      {"data: 7\n", absl::StatusCode::kDataLoss, "not a JSON object"},
-      {"data: {nonsense\n", absl::StatusCode::kDataLoss, "not a JSON object"},
-      {"data: {\"choices\":[7]}\n", absl::StatusCode::kDataLoss, "no choice"},
-      {"data: {\"error\":{\"message\":\"too hot\"}}\ndata: [DONE]\n", absl::StatusCode::kInternal,
-       "too hot"},
+      {"{\"choices\":[]}", kDataLoss, "ended early"},
+      {"", kDataLoss, "ended early"},
+      {"data: {\"choices\":[{\"text\":\"4\"}]}\n", kDataLoss, "ended early"},
+      {"data: 7\n", kDataLoss, "not a JSON object"},
+      {"data: {nonsense\n", kDataLoss, "not a JSON object"},
+      {"data: {\"choices\":[7]}\n", kDataLoss, "no choice"},
+      {"data: {\"error\":{\"message\":\"too hot\"}}\ndata: [DONE]\n", kInternal, "too hot"},
   };
   for (const auto& c : cases) {
     OpenAiStream stream([](std::string_view) {});
@@ -63,4 +62,4 @@ TEST(OpenAiStream, RepliesOfOtherFormsAreErrors) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

@@ -1,7 +1,5 @@
 #include "trainer/rollout/endpoints/rollout_protocols.h"
 
-#include <gmock/gmock.h>
-
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
@@ -21,21 +19,20 @@ TEST(RolloutEndpoint, NamesWhatIsWrong) {
                         const RolloutWorkerOptions& options = {}) {
     return MakeRolloutWorkers(endpoints, options).status();
   };
-  EXPECT_ERROR(error({"http://a:1"}), absl::StatusCode::kInvalidArgument, "http://a:1");
-  EXPECT_ERROR(error({"sglang+http://a:1"}), absl::StatusCode::kInvalidArgument, "known scheme");
-  EXPECT_ERROR(error({"grpc://a"}), absl::StatusCode::kInvalidArgument, "has no port");
-  EXPECT_ERROR(error({"grpc://a:1", "grpc://a:1"}), absl::StatusCode::kInvalidArgument, "twice");
+  EXPECT_ERROR(error({"http://a:1"}), kInvalidArgument, "http://a:1");
+  EXPECT_ERROR(error({"sglang+http://a:1"}), kInvalidArgument, "known scheme");
+  EXPECT_ERROR(error({"grpc://a"}), kInvalidArgument, "has no port");
+  EXPECT_ERROR(error({"grpc://a:1", "grpc://a:1"}), kInvalidArgument, "twice");
   RolloutWorkerOptions key;
   key.api_key = "a key\n";  // gRPC would end the process
-  EXPECT_ERROR(error({"grpc://a:1"}, key), absl::StatusCode::kInvalidArgument, "API key");
+  EXPECT_ERROR(error({"grpc://a:1"}, key), kInvalidArgument, "API key");
   RolloutWorkerOptions tls;
   tls.tls_ca_file = "/absent.pem";
-  EXPECT_ERROR(error({"grpcs://a:1"}, tls), absl::StatusCode::kInvalidArgument, "tls_ca_file");
+  EXPECT_ERROR(error({"grpcs://a:1"}, tls), kInvalidArgument, "tls_ca_file");
   const TempDir dir;
   tls.tls_ca_file = dir.File("ca.pem");
   WriteFile(tls.tls_ca_file, "x");
-  EXPECT_ERROR(error({"grpc://a:1"}, tls), absl::StatusCode::kInvalidArgument,
-               "no endpoint uses TLS");
+  EXPECT_ERROR(error({"grpc://a:1"}, tls), kInvalidArgument, "no endpoint uses TLS");
 }
 
 TEST(RolloutEndpoint, AKeyWithoutEncryptionIsNamedWithItsServer) {
@@ -44,9 +41,9 @@ TEST(RolloutEndpoint, AKeyWithoutEncryptionIsNamedWithItsServer) {
   ::testing::internal::CaptureStderr();
   EXPECT_OK(MakeRolloutWorkers({"grpcs://a:1", "grpc://b:2"}, key));
   const std::string log = ::testing::internal::GetCapturedStderr();
-  EXPECT_THAT(log, ::testing::HasSubstr("without encryption"));
-  EXPECT_THAT(log, ::testing::HasSubstr("b:2"));
-  EXPECT_THAT(log, ::testing::Not(::testing::HasSubstr("secret")));
+  EXPECT_THAT(log, HasSubstr("without encryption"));
+  EXPECT_THAT(log, HasSubstr("b:2"));
+  EXPECT_THAT(log, Not(HasSubstr("secret")));
 }
 
 }  // namespace
