@@ -27,7 +27,7 @@ std::string Difference(const Json& asked, const Json& found) {
 }
 
 // Returns the number of bytes up to and including the last newline.
-absl::StatusOr<int64_t> WholeLines(const std::string& path) {
+absl::StatusOr<int64_t> BytesOfWholeLines(const std::string& path) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) return NotFound(path, ": cannot be opened");
   auto size = static_cast<int64_t>(file.tellg());
@@ -56,7 +56,11 @@ absl::StatusOr<EvalJournal> EvalJournal::Open(const std::string& path, const Jso
     std::ifstream file(path, std::ios::binary);
     std::string line;
     std::getline(file, line);
-    if (!line.empty() || file.good()) {
+    TAOPD_ASSIGN_OR_RETURN(size, BytesOfWholeLines(path));
+    // A process that was killed in the first line has left a part of it, which may be nothing.
+    const bool is_torn =
+        size == 0 && JsonlWriter::LineOf({{"evaluation", evaluation}}).starts_with(line);
+    if (!is_torn) {
       const auto first = ParseOrderedJson(line, path);
       if (!first.ok() || !first->is_object() || !first->contains("evaluation")) {
         return FailedPrecondition(path, ": does not begin with an evaluation's configuration",
@@ -66,7 +70,6 @@ absl::StatusOr<EvalJournal> EvalJournal::Open(const std::string& path, const Jso
       if (!difference.empty())
         return FailedPrecondition(path, ": holds another evaluation: ", difference, advice);
     }
-    TAOPD_ASSIGN_OR_RETURN(size, WholeLines(path));
   }
   EvalJournal journal(path, evaluation);
   if (size == 0) {

@@ -69,6 +69,19 @@ TEST(EvalJournal, HalfALineIsCutAtEveryPlace) {
   }
 }
 
+TEST(EvalJournal, AFirstLineThatWasCutIsReplaced) {
+  TempDir dir;
+  const std::string path = dir.File("r.jsonl");
+  const std::string head = "{\"evaluation\":{\"model\":\"m\",\"eval.n\":\"8\"}}\n";
+  for (size_t size = 0; size < head.size(); ++size) {
+    WriteFile(path, head.substr(0, size));
+    ASSERT_OK_AND_ASSIGN(EvalJournal journal, EvalJournal::Open(path, kEvaluation, false));
+    EXPECT_TRUE(journal.rows().empty());
+    ASSERT_OK(journal.Add({{"problem", 0}, {"sample", 0}}));
+    EXPECT_EQ(ReadFile(path), head + "{\"problem\":0,\"sample\":0}\n") << size;
+  }
+}
+
 TEST(EvalJournal, OtherEvaluationsAndOtherFilesAreLeftAlone) {
   TempDir dir;
   const std::string path = dir.File("r.jsonl");
