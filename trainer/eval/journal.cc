@@ -16,8 +16,8 @@ std::string Difference(const Json& asked, const Json& found) {
   for (const auto& [key, value] : asked.items()) {
     if (!found.contains(key)) return Concat(key, " is not recorded there");
     if (found.at(key) == value) continue;
-    if (key == "weights") return "the model's weights have been written anew since";
-    if (key == "data") return "the files of data.val are others, or have other rows now";
+    if (key == "weights") return "the model's weights have changed since";
+    if (key == "data") return "data.val names other files, or their rows have changed";
     return Concat(key, " is ", value.dump(), ", there ", found.at(key).dump());
   }
   for (const auto& [key, value] : found.items()) {

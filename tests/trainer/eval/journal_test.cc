@@ -7,7 +7,7 @@ namespace taopd::testing {
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
+constexpr auto kRefused = kFailedPrecondition;
 
 const Json kEvaluation = {{"model", "m"}, {"eval.n", "8"}};
 
@@ -97,8 +97,8 @@ TEST(EvalJournal, OtherEvaluationsAndOtherFilesAreLeftAlone) {
                kRefused, "x is not recorded");
   // If the model was trained again, the message says so instead of showing the record.
   for (const auto& [key, says] :
-       {std::pair("weights", "the model's weights have been written anew"),
-        std::pair("data", "the files of data.val are others")}) {
+       {std::pair("weights", "the model's weights have changed since"),
+        std::pair("data", "data.val names other files, or their rows have changed")}) {
     const auto identity = [key = key](int64_t number) -> nlohmann::ordered_json {
       return {{"model", "m"}, {key, {{{"file", "model.safetensors"}, {"unix_ns", number}}}}};
     };
@@ -107,8 +107,8 @@ TEST(EvalJournal, OtherEvaluationsAndOtherFilesAreLeftAlone) {
     ASSERT_OK(journal.Add({{"problem", 0}, {"sample", 0}}));
     const absl::Status refused = EvalJournal::Open(trained, identity(2), false).status();
     EXPECT_ERROR(refused, kRefused, says);
-    EXPECT_THAT(std::string(refused.message()), ::testing::Not(::testing::HasSubstr("{")));
-    EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr("--overwrite"));
+    EXPECT_THAT(std::string(refused.message()), Not(HasSubstr("{")));
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("--overwrite"));
   }
   for (const std::string text :
        {"hello", "{\"step\":1}\n{\"step\":2", "[]\n", "{\"evaluation\":{}"}) {
@@ -118,8 +118,7 @@ TEST(EvalJournal, OtherEvaluationsAndOtherFilesAreLeftAlone) {
   }
   WriteFile(path,
             "{\"evaluation\":{\"model\":\"m\",\"eval.n\":\"8\"}}\n{\"problem\":-1,\"sample\":0}\n");
-  EXPECT_ERROR(EvalJournal::Open(path, kEvaluation, false), absl::StatusCode::kDataLoss,
-               "r.jsonl:2");
+  EXPECT_ERROR(EvalJournal::Open(path, kEvaluation, false), kDataLoss, "r.jsonl:2");
 }
 
 }  // namespace
