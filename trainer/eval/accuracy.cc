@@ -47,9 +47,11 @@ absl::StatusOr<ResponseOutcome> OutcomeOfRow(const Json& row, const PromptRecord
   };
   if (!is("id", &Json::is_string) || !is("correct", &Json::is_boolean) ||
       !is("truncated", &Json::is_boolean) || !is("extracted", &Json::is_string) ||
-      !is("num_tokens", &Json::is_number_integer)) {
+      !is("num_tokens", &Json::is_number_integer) ||
+      (row.contains("response") && !is("response", &Json::is_string))) {
     return DataLoss("a response of problem ", row.at("problem").dump(),
-                    " lacks id, correct, truncated, extracted or num_tokens");
+                    " lacks id, correct, truncated, extracted or num_tokens, or has a response "
+                    "that is not a text");
   }
   if (row.at("id") != problem.id) {
     return FailedPrecondition("holds ", row.at("id").dump(), " as problem ",

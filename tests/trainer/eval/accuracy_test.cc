@@ -208,29 +208,26 @@ TEST(EvaluateAccuracy, TheJournalIsNotGeneratedAgain) {
   TempDir dir;
   const auto problems = Problems({"a", "b", "c"});
   const EvalConfig config = Config(4);
-  const nlohmann::ordered_json evaluation = {{"x", 1}};
+  // Evaluates with what the journal has.
+  const auto evaluate = [&](const std::vector<PromptRecord>& asked, FakeSource* source) {
+    auto journal = EvalJournal::Open(dir.File("r.jsonl"), {{"x", 1}}, /*overwrite=*/false);
+    EXPECT_OK(journal);
+    AccuracyRun run = RunOf(config, asked, source);
+    run.journal = &*journal;
+    return EvaluateAccuracy(run);
+  };
   // The server fails in the middle; the responses before the failure are kept.
   FakeSource failing([](const EvalTask& task) -> absl::StatusOr<EvalResponse> {
     if (task.problem_index == 1 && task.sample == 2) return Unavailable("gone");
     if (task.problem_index <= 1 && task.sample < 2) return absl::CancelledError("not asked");
     return RightUpToTheProblem(task);
   });
-  {
-    ASSERT_OK_AND_ASSIGN(EvalJournal journal,
-                         EvalJournal::Open(dir.File("r.jsonl"), evaluation, false));
-    AccuracyRun run = RunOf(config, problems, &failing);
-    run.journal = &journal;
-    EXPECT_ERROR(EvaluateAccuracy(run), kUnavailable, "gone");
-  }
+  EXPECT_ERROR(evaluate(problems, &failing), kUnavailable, "gone");
   FakeSource whole(RightUpToTheProblem), rest(RightUpToTheProblem), none(RightUpToTheProblem);
   ASSERT_OK_AND_ASSIGN(const EvalResult expected,
                        EvaluateAccuracy(RunOf(config, problems, &whole)));
   for (FakeSource* source : {&rest, &none}) {
-    ASSERT_OK_AND_ASSIGN(EvalJournal journal,
-                         EvalJournal::Open(dir.File("r.jsonl"), evaluation, false));
-    AccuracyRun run = RunOf(config, problems, source);
-    run.journal = &journal;
-    ASSERT_OK_AND_ASSIGN(const EvalResult result, EvaluateAccuracy(run));
+    ASSERT_OK_AND_ASSIGN(const EvalResult result, evaluate(problems, source));
     EXPECT_EQ(result.metrics, expected.metrics);
     EXPECT_EQ(result.samples.size(), expected.samples.size());
     for (size_t i = 0; i < result.samples.size(); ++i)
@@ -242,11 +239,32 @@ TEST(EvaluateAccuracy, TheJournalIsNotGeneratedAgain) {
   // Other problems with the same numbers.
   auto others = problems;
   others[0].id = "other";
-  ASSERT_OK_AND_ASSIGN(EvalJournal journal,
-                       EvalJournal::Open(dir.File("r.jsonl"), evaluation, false));
-  AccuracyRun run = RunOf(config, others, &none);
-  run.journal = &journal;
-  EXPECT_ERROR(EvaluateAccuracy(run), kFailedPrecondition, "\"other\"");
+  EXPECT_ERROR(evaluate(others, &none), kFailedPrecondition, "\"other\"");
+}
+
+TEST(EvaluateAccuracy, AJournalWithAValueOfAnotherTypeIsRefused) {
+  TempDir dir;
+  const auto problems = Problems({"a"});
+  const EvalConfig config = Config(1);
+  nlohmann::ordered_json row = {{"problem", 0},     {"sample", 0},       {"id", "f:1"},
+                                {"extracted", "0"}, {"correct", true},   {"truncated", false},
+                                {"num_tokens", 1},  {"response", {1, 2}}};
+  const auto evaluate = [&]() -> absl::StatusOr<EvalResult> {
+    {
+      auto journal = EvalJournal::Open(dir.File("r.jsonl"), {{"x", 1}}, /*overwrite=*/true);
+      EXPECT_OK(journal->Add(row));
+    }
+    FakeSource source(RightUpToTheProblem);
+    auto journal = EvalJournal::Open(dir.File("r.jsonl"), {{"x", 1}}, /*overwrite=*/false);
+    AccuracyRun run = RunOf(config, problems, &source);
+    run.journal = &*journal;
+    return EvaluateAccuracy(run);
+  };
+  EXPECT_ERROR(evaluate(), kDataLoss, "has a response that is not a text");
+  row["response"] = "0";
+  EXPECT_OK(evaluate());
+  row["correct"] = "yes";
+  EXPECT_ERROR(evaluate(), kDataLoss, "lacks id, correct");
 }
 
 // An accuracy of zero may only mean that the grader looks for another form of answer.
