@@ -293,7 +293,8 @@ EvalResult AccuracyEvaluation::Summarize() {
     WarnOfNoAnswers(*run_.config, num_responses, shown.response, shown.answer);
   }
   EvalResult result;
-  result.accuracy = SummarizeAccuracy(*run_.problems, outcomes_, run_.seed);
+  result.accuracy = SummarizeAccuracy(*run_.problems, outcomes_, run_.seed,
+                                      /*has_answers=*/judge_ == nullptr);
   result.metrics = AccuracyMetrics(result.accuracy);
   result.samples = std::move(samples_);
   return result;
@@ -359,9 +360,9 @@ std::vector<std::string> AccuracyMetricNames(const EvalConfig& config,
     outcomes.emplace_back(n);
   }
   std::vector<std::string> names;
-  for (const auto& [name, value] : AccuracyMetrics(SummarizeAccuracy(problems, outcomes, 0))) {
-    names.push_back(name);
-  }
+  const AccuracyReport report = SummarizeAccuracy(problems, outcomes, /*seed=*/0,
+                                                  /*has_answers=*/!config.IsJudgedByServer());
+  for (const auto& [name, value] : AccuracyMetrics(report)) names.push_back(name);
   return names;
 }
 

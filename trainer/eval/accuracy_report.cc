@@ -22,8 +22,26 @@ struct ProblemScores {
 
 using OutcomeRows = std::vector<const std::vector<ResponseOutcome>*>;
 
+// Returns pass@k for k = 1, 2, 4, ... and n. `num_correct` is that of each row.
+std::vector<std::pair<int64_t, double>> PassAtEachK(const OutcomeRows& rows,
+                                                    const std::vector<int64_t>& num_correct,
+                                                    int64_t n) {
+  std::vector<int64_t> ks;
+  for (int64_t k = 1; k < n; k *= 2) ks.push_back(k);
+  ks.push_back(n);
+  std::vector<std::pair<int64_t, double>> pass_at_k;
+  for (const int64_t k : ks) {
+    std::vector<double> values;
+    for (size_t p = 0; p < rows.size(); ++p) {
+      values.push_back(PassAtK(static_cast<int64_t>(rows[p]->size()), num_correct[p], k));
+    }
+    pass_at_k.emplace_back(k, Mean(values));
+  }
+  return pass_at_k;
+}
+
 SourceScores Summarize(const std::string& name, const OutcomeRows& rows, uint64_t seed,
-                       ProblemScores* scores) {
+                       bool has_answers, ProblemScores* scores) {
   SourceScores result;
   result.source = name;
   result.num_problems = static_cast<int64_t>(rows.size());
@@ -55,20 +73,18 @@ SourceScores Summarize(const std::string& name, const OutcomeRows& rows, uint64_
   result.majority = Mean(scores->majority);
   result.majority_interval =
       BootstrapInterval({scores->majority}, DeriveSeed(seed, "majority " + name));
-  const auto n = static_cast<int64_t>(least);
-  for (int64_t k = 1; k <= n; k = k * 2 > n && k < n ? n : k * 2) {
-    std::vector<double> values;
-    for (size_t p = 0; p < rows.size(); ++p) {
-      values.push_back(PassAtK(static_cast<int64_t>(rows[p]->size()), num_correct[p], k));
-    }
-    result.pass_at_k.emplace_back(k, Mean(values));
-  }
+  result.pass_at_k = PassAtEachK(rows, num_correct, static_cast<int64_t>(least));
   result.truncated_share = static_cast<double>(num_truncated) / static_cast<double>(num_responses);
   result.no_answer_share =
       static_cast<double>(num_without_answer) / static_cast<double>(num_responses);
   result.mean_tokens = num_counted > 0
                            ? static_cast<double>(num_tokens) / static_cast<double>(num_counted)
                            : std::numeric_limits<double>::quiet_NaN();
+  if (!has_answers) {
+    constexpr double kNotMeasured = std::numeric_limits<double>::quiet_NaN();
+    result.majority = result.no_answer_share = kNotMeasured;
+    result.majority_interval = {kNotMeasured, kNotMeasured};
+  }
   return result;
 }
 
@@ -106,7 +122,7 @@ std::string Row(const SourceScores& scores, size_t width) {
 
 AccuracyReport SummarizeAccuracy(const std::vector<PromptRecord>& problems,
                                  const std::vector<std::vector<ResponseOutcome>>& outcomes,
-                                 uint64_t seed) {
+                                 uint64_t seed, bool has_answers) {
   std::map<std::string, OutcomeRows> by_source;
   OutcomeRows all;
   for (size_t p = 0; p < problems.size(); ++p) {
@@ -117,12 +133,12 @@ AccuracyReport SummarizeAccuracy(const std::vector<PromptRecord>& problems,
   std::vector<std::vector<double>> strata;
   for (const auto& [source, rows] : by_source) {
     ProblemScores scores;
-    report.sources.push_back(Summarize(source, rows, seed, &scores));
+    report.sources.push_back(Summarize(source, rows, seed, has_answers, &scores));
     strata.push_back(std::move(scores.avg));
     report.macro_avg += report.sources.back().avg / static_cast<double>(by_source.size());
   }
   ProblemScores scores;
-  report.all = Summarize("all", all, seed, &scores);
+  report.all = Summarize("all", all, seed, has_answers, &scores);
   report.macro_interval = BootstrapInterval(strata, DeriveSeed(seed, "macro"));
   return report;
 }
@@ -134,12 +150,13 @@ Metrics AccuracyMetrics(const AccuracyReport& report) {
                      {"eval/accuracy_high", all.avg_interval.high},
                      {"eval/n", static_cast<double>(all.num_problems)},
                      {"eval/response_length_mean", all.mean_tokens},
-                     {"eval/truncated_share", all.truncated_share},
-                     {"eval/no_answer_share", all.no_answer_share}};
+                     {"eval/truncated_share", all.truncated_share}};
+  if (!std::isnan(all.no_answer_share))
+    metrics.emplace_back("eval/no_answer_share", all.no_answer_share);
   if (!all.pass_at_k.empty() && all.pass_at_k.back().first > 1) {
     metrics.emplace_back(Concat("eval/pass_at_", all.pass_at_k.back().first),
                          all.pass_at_k.back().second);
-    metrics.emplace_back("eval/majority", all.majority);
+    if (!std::isnan(all.majority)) metrics.emplace_back("eval/majority", all.majority);
   }
   if (report.sources.size() > 1) {
     metrics.emplace_back("eval/macro_accuracy", report.macro_avg);

@@ -1,11 +1,17 @@
 #include "trainer/eval/response_judge.h"
 
+#include <gmock/gmock.h>
+
+#include <cmath>
+
 #include "tests/support/status_matchers.h"
 #include "tests/trainer/reward/reward_server.h"
 #include "trainer/eval/accuracy.h"
 
 namespace taopd::testing {
 namespace {
+
+using ::testing::Contains;
 
 // Answers problem p with the text of its answer.
 class AnswerSource final : public ResponseSource {
@@ -29,8 +35,8 @@ class ResponseJudgeTest : public ::testing::Test {
       problems_.push_back(problem);
     }
   }
-  absl::StatusOr<EvalResult> Evaluate(const std::string& url) {
-    EvalConfig config = {.n = 1, .grader = url};
+  absl::StatusOr<EvalResult> Evaluate(const std::string& url, int64_t n = 1) {
+    const EvalConfig config = {.n = n, .grader = url};
     AccuracyRun run = {.config = &config, .problems = &problems_};
     AnswerSource source;
     run.source = &source;
@@ -46,6 +52,19 @@ TEST_F(ResponseJudgeTest, AResponseIsRightByItsReward) {
   for (const EvalSample& sample : result.samples) right.push_back(sample.correct);
   EXPECT_EQ(right, (std::vector<bool>{true, false, true, false})) << "the last one is cut";
   EXPECT_EQ(server.num_requests, 4);
+}
+
+TEST_F(ResponseJudgeTest, WhatNeedsAnAnswerIsNotMeasured) {
+  RewardServer server;
+  const std::string url = server.Options().url;
+  ASSERT_OK_AND_ASSIGN(const EvalResult result, Evaluate(url, 2));
+  std::vector<std::string> names;
+  for (const auto& [name, value] : result.metrics) names.push_back(name);
+  EXPECT_THAT(names, Contains("eval/pass_at_2"));
+  EXPECT_THAT(names, Not(Contains("eval/majority")));
+  EXPECT_THAT(names, Not(Contains("eval/no_answer_share")));
+  EXPECT_EQ(AccuracyMetricNames({.n = 2, .grader = url}, problems_), names);
+  EXPECT_TRUE(std::isnan(result.accuracy.sources[0].majority));
 }
 
 TEST_F(ResponseJudgeTest, AServerThatRefusesEndsTheEvaluation) {
