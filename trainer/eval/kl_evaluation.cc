@@ -30,12 +30,13 @@ struct PassSum {
 
 std::optional<PassSum> FindPass(const EvalJournal* journal, int64_t begin, int64_t end) {
   if (journal == nullptr) return std::nullopt;
-  const auto row = journal->rows().find({begin, 0});
-  if (row == journal->rows().end() || row->second.value("end", int64_t{-1}) != end ||
-      !row->second.contains("sum") || !row->second.at("sum").is_number()) {
-    return std::nullopt;
-  }
-  return PassSum{row->second.at("sum").get<double>(), row->second.value("num_rows", int64_t{0})};
+  const auto found = journal->rows().find({begin, 0});
+  if (found == journal->rows().end()) return std::nullopt;
+  const auto& row = found->second;
+  for (const char* key : {"end", "sum", "num_rows"})
+    if (!row.contains(key) || !row.at(key).is_number()) return std::nullopt;
+  if (row.at("end") != end) return std::nullopt;
+  return PassSum{row.at("sum").get<double>(), row.at("num_rows").get<int64_t>()};
 }
 
 void KeepPass(EvalJournal* journal, int64_t begin, int64_t end, const PassSum& pass) {
@@ -72,7 +73,8 @@ absl::StatusOr<Metrics> EvaluateKl(const KlEvaluationOptions& options,
   }
   std::vector<bool> scored(missing.size(), false);
   const auto batch =
-      ScoredBatch::Continue(teacher, std::move(missing), std::move(scored), support, "eval");
+      ScoredBatch::Continue(std::move(missing), std::move(scored),
+                            {.teacher = teacher, .support = support, .name = "eval"});
   TAOPD_RETURN_IF_ERROR(batch->WaitScored(0, batch->size(), options.on_wait));
   HeadOptions head;
   head.objective = *FindObjective("ta_opd");

@@ -23,7 +23,8 @@ struct KlEvaluationOptions {
   std::function<absl::Status()> on_wait = [] { return absl::OkStatus(); };
   // Holds the sums of forward passes, so that an interrupted evaluation continues with the same
   // bits. In its rows "problem" is the first record of the pass and "end" the record after its
-  // last. Rows of other passes are ignored. A failure to write is logged. May be null.
+  // last. Rows of other passes, and rows that lack a number, are ignored. A failure to write is
+  // logged. May be null.
   EvalJournal* journal = nullptr;
 };
 

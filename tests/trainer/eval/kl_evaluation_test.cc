@@ -72,63 +72,81 @@ TEST(EvaluateKl, EqualsADenseComputation) {
   }
 }
 
-TEST(EvaluateKl, TheTeachersErrorEndsIt) {
-  const auto student = MakeTinyStudent();
-  const auto teacher = MakeEngineTeacher(MakeTinyTeacher());
-  const KlEvaluationOptions options = {.top_k = kTinyVocabulary + 1};
-  EXPECT_ERROR(EvaluateKl(options, Records(), student.get(), teacher.get()), kInvalidArgument,
-               "top_k");
+// Evaluations of the records with one teacher, and with journals in a directory.
+class EvaluateKlTest : public ::testing::Test {
+ protected:
+  absl::StatusOr<Metrics> Evaluate(TeacherClient* teacher = nullptr) {
+    if (teacher == nullptr) teacher = teacher_.get();
+    return EvaluateKl(options_, Records(), student_.get(), teacher);
+  }
+  absl::StatusOr<EvalJournal> OpenJournal(const std::string& name = "journal.jsonl") {
+    return EvalJournal::Open(dir_.File(name), {{"step", 3}}, /*overwrite=*/false);
+  }
+  const TempDir dir_;
+  const std::shared_ptr<Decoder> student_ = MakeTinyStudent();
+  const std::unique_ptr<TeacherClient> teacher_ = MakeEngineTeacher(MakeTinyTeacher());
+  KlEvaluationOptions options_ = {.top_k = 6};
+};
+
+TEST_F(EvaluateKlTest, TheTeachersErrorEndsIt) {
+  options_.top_k = kTinyVocabulary + 1;
+  EXPECT_ERROR(Evaluate(), kInvalidArgument, "top_k");
 }
 
 // The sums of an interrupted evaluation are not computed again, and the result has the same bits.
-TEST(EvaluateKl, GoesOnFromItsJournal) {
-  const auto student = MakeTinyStudent();
-  const auto teacher = MakeEngineTeacher(MakeTinyTeacher());
-  KlEvaluationOptions options = {.top_k = 6};
-  options.micro_batch_tokens = 1;  // a pass for each record
-  ASSERT_OK_AND_ASSIGN(const Metrics whole,
-                       EvaluateKl(options, Records(), student.get(), teacher.get()));
-  const TempDir dir;
-  const auto open = [&] {
-    return EvalJournal::Open(dir.File("journal.jsonl"), {{"step", 3}}, /*overwrite=*/false);
-  };
+TEST_F(EvaluateKlTest, GoesOnFromItsJournal) {
+  options_.micro_batch_tokens = 1;  // a pass for each record
+  ASSERT_OK_AND_ASSIGN(const Metrics whole, Evaluate());
   {
-    ASSERT_OK_AND_ASSIGN(EvalJournal journal, open());
-    options.journal = &journal;
-    options.on_wait = [&] {
+    ASSERT_OK_AND_ASSIGN(EvalJournal journal, OpenJournal());
+    options_.journal = &journal;
+    options_.on_wait = [&] {
       return journal.num_added() < 2 ? absl::OkStatus() : absl::CancelledError("asked to stop");
     };
-    EXPECT_EQ(EvaluateKl(options, Records(), student.get(), teacher.get()).status().code(),
-              kCancelled);
+    EXPECT_EQ(Evaluate().status().code(), kCancelled);
   }
-  options.on_wait = [] { return absl::OkStatus(); };
+  options_.on_wait = [] { return absl::OkStatus(); };
   for (const size_t num_left : {1, 0}) {
-    ASSERT_OK_AND_ASSIGN(EvalJournal journal, open());
+    ASSERT_OK_AND_ASSIGN(EvalJournal journal, OpenJournal());
     EXPECT_EQ(journal.rows().size(), 3 - num_left);
-    options.journal = &journal;
-    ASSERT_OK_AND_ASSIGN(const Metrics resumed,
-                         EvaluateKl(options, Records(), student.get(), teacher.get()));
+    options_.journal = &journal;
+    ASSERT_OK_AND_ASSIGN(const Metrics resumed, Evaluate());
     EXPECT_EQ(resumed, whole);
     EXPECT_EQ(journal.num_added(), static_cast<int64_t>(num_left));
   }
   // Passes of another size do not match the rows.
-  options.micro_batch_tokens = 1000;
-  ASSERT_OK_AND_ASSIGN(EvalJournal journal, open());
-  options.journal = &journal;
-  ASSERT_OK(EvaluateKl(options, Records(), student.get(), teacher.get()));
+  options_.micro_batch_tokens = 1000;
+  ASSERT_OK_AND_ASSIGN(EvalJournal journal, OpenJournal());
+  options_.journal = &journal;
+  ASSERT_OK(Evaluate());
   EXPECT_EQ(journal.num_added(), 1);
 }
 
+TEST_F(EvaluateKlTest, RowsThatLackANumberAreIgnored) {
+  ASSERT_OK_AND_ASSIGN(const Metrics whole, Evaluate());
+  for (const char* key : {"end", "sum", "num_rows"}) {
+    {
+      ASSERT_OK_AND_ASSIGN(EvalJournal journal, OpenJournal(key));
+      nlohmann::ordered_json row = {
+          {"problem", 0}, {"sample", 0}, {"end", 3}, {"sum", 1.0}, {"num_rows", 7}};
+      row[key] = "3";
+      ASSERT_OK(journal.Add(row));
+    }
+    ASSERT_OK_AND_ASSIGN(EvalJournal journal, OpenJournal(key));
+    options_.journal = &journal;
+    ASSERT_OK_AND_ASSIGN(const Metrics again, Evaluate());
+    EXPECT_EQ(again, whole) << key;
+    EXPECT_EQ(journal.num_added(), 1) << key;
+  }
+}
+
 // A stop does not wait for a teacher that is away; its replies may come later.
-TEST(EvaluateKl, AnErrorOfTheWaitIsTheResult) {
+TEST_F(EvaluateKlTest, AnErrorOfTheWaitIsTheResult) {
   std::vector<ScriptedTeacher::Done> open;
   ScriptedTeacher teacher(
       [&](TeacherRequest, ScriptedTeacher::Done done) { open.push_back(std::move(done)); });
-  const auto student = MakeTinyStudent();
-  const KlEvaluationOptions options = {
-      .on_wait = [] { return absl::CancelledError("asked to stop"); }};
-  EXPECT_ERROR(EvaluateKl(options, Records(), student.get(), &teacher), kCancelled,
-               "asked to stop");
+  options_.on_wait = [] { return absl::CancelledError("asked to stop"); };
+  EXPECT_ERROR(Evaluate(&teacher), kCancelled, "asked to stop");
   ASSERT_EQ(open.size(), 3u);
   for (auto& done : open) done(Unavailable("late"));
 }
