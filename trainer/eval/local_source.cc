@@ -3,7 +3,7 @@
 namespace taopd {
 
 void LocalSource::Generate(const std::vector<EvalTask>& tasks, const EvalSampling& sampling,
-                           std::function<void(size_t, absl::StatusOr<EvalResponse>)> done) {
+                           Done done) {
   std::vector<RolloutRequest> requests;
   requests.reserve(tasks.size());
   for (const EvalTask& task : tasks) {

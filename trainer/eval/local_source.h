@@ -13,7 +13,7 @@ class LocalSource final : public ResponseSource {
   LocalSource(RolloutEngine* engine, const Tokenizer* tokenizer)
       : engine_(engine), tokenizer_(tokenizer) {}
   void Generate(const std::vector<EvalTask>& tasks, const EvalSampling& sampling,
-                std::function<void(size_t, absl::StatusOr<EvalResponse>)> done) override;
+                Done done) override;
   void Cancel() override { engine_->CancelAll(); }
 
  private:

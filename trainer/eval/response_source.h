@@ -36,14 +36,17 @@ struct EvalResponse {
 
 class ResponseSource {
  public:
+  // Receives the index of a task, and the response.
+  using Done = std::function<void(size_t index, absl::StatusOr<EvalResponse>)>;
+
   virtual ~ResponseSource() = default;
   // Generates a response for each task. Calls done(i, response) once for each index, in any order
   // and on any thread, possibly after Generate has returned. `tasks` and the objects that they
   // point to must live until the last `done` has run.
   virtual void Generate(const std::vector<EvalTask>& tasks, const EvalSampling& sampling,
-                        std::function<void(size_t index, absl::StatusOr<EvalResponse>)> done) = 0;
-  // Asks the source to end the unfinished tasks of Generate: their `done` gets CANCELLED. A source
-  // that cannot cancel them continues.
+                        Done done) = 0;
+  // Asks the source to end the unfinished tasks of Generate: their `done` gets CANCELLED. A task
+  // that it cannot end continues.
   virtual void Cancel() {}
 };
 

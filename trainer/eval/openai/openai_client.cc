@@ -52,9 +52,10 @@ struct OpenAiClient::Attempt {
 OpenAiClient::OpenAiClient(const OpenAiOptions& options, ServerAddress server, Clock* clock)
     : options_(options), server_(std::move(server)), clock_(clock), http_({server_}, options_) {}
 
-absl::StatusOr<std::string> OpenAiClient::Send(
-    const std::string& path, const std::string& body, absl::Duration timeout,
-    const std::function<void(std::string_view)>& on_data) {
+absl::StatusOr<std::string> OpenAiClient::Send(const std::string& path, const std::string& body,
+                                               absl::Duration timeout,
+                                               const std::function<void(std::string_view)>& on_data,
+                                               const std::stop_token& stop) {
   bool has_data = false;
   std::function<void(std::string_view)> pass_on;
   if (on_data) {
@@ -65,24 +66,24 @@ absl::StatusOr<std::string> OpenAiClient::Send(
   }
   absl::Duration pause = absl::Seconds(options_.first_pause_s);
   for (int64_t num_attempts = 1;; ++num_attempts) {
-    const Attempt attempt = SendOnce(path, body, timeout, pass_on);
+    const Attempt attempt = SendOnce(path, body, timeout, pass_on, stop);
     const absl::Status error = Annotate(attempt.reply.status(), AddressOf(path));
     if (error.ok()) return attempt.reply;
     if (!IsTransient(error) || has_data) return error;
-    if (num_attempts > options_.max_retries || given_up_) {
+    if (num_attempts > options_.max_retries) {
       return Unavailable("after ", num_attempts,
                          num_attempts == 1 ? " attempt: " : " attempts: ", error.message());
     }
     ++num_retries_;
-    Pause(std::max(pause, std::min(attempt.retry_after, kMaxRetryAfter)));
+    Pause(std::max(pause, std::min(attempt.retry_after, kMaxRetryAfter)), stop);
     pause = std::min(2 * pause, kMaxPause);
   }
 }
 
 // Sleeps in short pieces, so that an evaluation that fails elsewhere ends soon.
-void OpenAiClient::Pause(absl::Duration duration) const {
+void OpenAiClient::Pause(absl::Duration duration, const std::stop_token& stop) const {
   const absl::Time end = clock_->Now() + duration;
-  for (absl::Time now = clock_->Now(); now < end && !given_up_; now = clock_->Now()) {
+  for (absl::Time now = clock_->Now(); now < end && !stop.stop_requested(); now = clock_->Now()) {
     clock_->SleepFor(std::min(end - now, absl::Milliseconds(100)));
   }
 }
@@ -98,11 +99,25 @@ absl::StatusOr<std::string> OpenAiClient::ChooseModel() {
   return model->id;
 }
 
+Json OpenAiClient::PromptBody(const std::string& model, const Json& messages, const Json& ids,
+                              const std::string& text) const {
+  Json body = {{"model", model}};
+  if (messages.is_null()) {
+    body["prompt"] = ids.empty() ? Json(text) : ids;
+    return body;
+  }
+  body["messages"] = messages;
+  if (!options_.chat_template_kwargs.empty())
+    body["chat_template_kwargs"] = options_.chat_template_kwargs;
+  return body;
+}
+
 OpenAiClient::Attempt OpenAiClient::SendOnce(const std::string& path, const std::string& body,
                                              absl::Duration timeout,
-                                             const std::function<void(std::string_view)>& on_data) {
+                                             const std::function<void(std::string_view)>& on_data,
+                                             const std::stop_token& stop) {
   absl::StatusOr<HttpReply> reply =
-      http_.Exchange(/*server=*/0, path, body, kMaxReplyBytes, timeout, on_data);
+      http_.Exchange(/*server=*/0, path, body, kMaxReplyBytes, timeout, on_data, stop);
   if (!reply.ok()) return {reply.status(), absl::ZeroDuration()};
   if (reply->status == 200) return {std::move(reply->body), absl::ZeroDuration()};
   return {ErrorOfReply(*reply, options_), reply->retry_after.value_or(absl::ZeroDuration())};

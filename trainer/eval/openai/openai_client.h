@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <stop_token>
 #include <string>
 #include <string_view>
 
@@ -56,35 +57,39 @@ class OpenAiClient {
   // server's own words: UNAVAILABLE after the last retry, else those of ErrorOfReply
   // (server_replies.h), or DATA_LOSS for a reply that is too long.
   // `on_data`, if it is not null, gets the body piece by piece as it arrives; a request is not
-  // retried once it has got one.
+  // retried once it has got one. `stop` ends the request soon, with CANCELLED.
   absl::StatusOr<std::string> Send(const std::string& path, const std::string& body,
                                    absl::Duration timeout,
-                                   const std::function<void(std::string_view)>& on_data = nullptr);
+                                   const std::function<void(std::string_view)>& on_data = nullptr,
+                                   const std::stop_token& stop = {});
 
   // Asks GET /models whether the server has options.model, or for its first model if options.model
-  // is empty, and returns the model. A server without that listing is accepted if a model is named.
-  // Returns NOT_FOUND with the list of the server's models.
+  // is empty, and returns the model. A server that does not list its models is accepted if a model
+  // is named. Returns NOT_FOUND with the list of the server's models.
   absl::StatusOr<std::string> ChooseModel();
+
+  // Returns the members of a request that hold its model and its prompt: a chat of `messages`
+  // unless they are null, else the token ids unless there are none, else the text.
+  nlohmann::ordered_json PromptBody(const std::string& model,
+                                    const nlohmann::ordered_json& messages,
+                                    const nlohmann::ordered_json& ids,
+                                    const std::string& text) const;
 
   // Returns the number of retries so far.
   int64_t num_retries() const { return num_retries_; }
 
-  // While this is set, no request is retried, and pauses end early.
-  void set_given_up(bool given_up) { given_up_ = given_up; }
-  bool given_up() const { return given_up_; }
-
  private:
   struct Attempt;
   Attempt SendOnce(const std::string& path, const std::string& body, absl::Duration timeout,
-                   const std::function<void(std::string_view)>& on_data);
-  void Pause(absl::Duration duration) const;
+                   const std::function<void(std::string_view)>& on_data,
+                   const std::stop_token& stop);
+  void Pause(absl::Duration duration, const std::stop_token& stop) const;
 
   const OpenAiOptions options_;
   const ServerAddress server_;
   Clock* const clock_;
   HttpClient http_;
   std::atomic<int64_t> num_retries_{0};
-  std::atomic<bool> given_up_{false};
 };
 
 // Reads the reply of an OpenAI-compatible server to a request with "stream": true, as it comes:

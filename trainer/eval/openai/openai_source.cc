@@ -44,54 +44,47 @@ absl::StatusOr<EvalResponse> ReadResponse(const Json& reply, bool chat) {
   return response;
 }
 
-Json RequestBody(const EvalTask& task, const EvalSampling& sampling, const OpenAiOptions& options,
-                 const std::string& model) {
-  const PromptRecord& problem = *task.problem;
-  Json body = {{"model", model}};
-  if (!problem.messages.is_null()) {
-    body["messages"] = problem.messages;
-    if (options.chat_template_kwargs.is_object() && !options.chat_template_kwargs.empty()) {
-      body["chat_template_kwargs"] = options.chat_template_kwargs;
-    }
-  } else if (!problem.prompt_ids.empty()) {
-    body["prompt"] = problem.prompt_ids;
-  } else {
-    body["prompt"] = problem.prompt;
-  }
-  body["max_tokens"] = sampling.max_tokens;
-  body["temperature"] = sampling.temperature;
-  body["top_p"] = sampling.top_p;
-  body["seed"] = task.seed >> 11;  // servers accept signed or 53-bit integers
-  return body;
-}
-
 }  // namespace
 
-OpenAiSource::~OpenAiSource() { client_.set_given_up(true); }
+OpenAiSource::~OpenAiSource() { Cancel(); }
+
+void OpenAiSource::Cancel() {
+  absl::MutexLock lock(&mutex_);
+  stop_.request_stop();
+}
 
 void OpenAiSource::Generate(const std::vector<EvalTask>& tasks, const EvalSampling& sampling,
-                            std::function<void(size_t, absl::StatusOr<EvalResponse>)> done) {
-  client_.set_given_up(false);
+                            Done done) {
+  std::stop_source stop;
+  {
+    absl::MutexLock lock(&mutex_);
+    stop_ = stop;
+  }
   const size_t num_tasks = tasks.size();  // the caller may drop `tasks` once the last done has run
   for (size_t i = 0; i < num_tasks; ++i) {
-    pool_.Enqueue([this, i, &task = tasks[i], sampling, done] {
-      // After a final failure the remaining requests need not be sent.
-      if (client_.given_up())
-        return done(i, absl::CancelledError("not asked: an earlier request failed"));
-      auto response = Ask(task, sampling);
-      if (!response.ok()) client_.set_given_up(true);
+    pool_.Enqueue([this, i, &task = tasks[i], sampling, done, stop]() mutable {
+      if (stop.stop_requested())
+        return done(i, absl::CancelledError("not asked: the evaluation has failed or was stopped"));
+      auto response = Ask(task, sampling, stop.get_token());
+      // After a final failure the evaluation ends without the other responses.
+      if (!response.ok()) stop.request_stop();
       done(i, std::move(response));
     });
   }
 }
 
-absl::StatusOr<EvalResponse> OpenAiSource::Ask(const EvalTask& task, const EvalSampling& sampling) {
+absl::StatusOr<EvalResponse> OpenAiSource::Ask(const EvalTask& task, const EvalSampling& sampling,
+                                               const std::stop_token& stop) {
   const PromptRecord& problem = *task.problem;
   const bool chat = !problem.messages.is_null();
   const std::string path = chat ? "/chat/completions" : "/completions";
-  const std::string body = RequestBody(task, sampling, options_, model_)
-                               .dump(-1, ' ', false, Json::error_handler_t::replace);
-  const auto reply = client_.Send(path, body, absl::Seconds(options_.timeout_s));
+  Json body = client_.PromptBody(model_, problem.messages, problem.prompt_ids, problem.prompt);
+  body["max_tokens"] = sampling.max_tokens;
+  body["temperature"] = sampling.temperature;
+  body["top_p"] = sampling.top_p;
+  body["seed"] = task.seed >> 11;  // servers accept signed or 53-bit integers
+  const auto reply = client_.Send(path, body.dump(-1, ' ', false, Json::error_handler_t::replace),
+                                  absl::Seconds(options_.timeout_s), /*on_data=*/nullptr, stop);
   if (!reply.ok()) return Annotate(reply.status(), problem.id);
   const std::string where = Concat(problem.id, ": ", client_.AddressOf(path));
   TAOPD_ASSIGN_OR_RETURN(const Json json, ParseOrderedJson(*reply, where));

@@ -6,8 +6,12 @@
 // message.
 #pragma once
 
+#include <absl/base/thread_annotations.h>
+#include <absl/synchronization/mutex.h>
+
 #include <cstdint>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -31,18 +35,24 @@ class OpenAiSource final : public ResponseSource {
   // Returns the number of retries so far.
   int64_t num_retries() const { return client_.num_retries(); }
   void Generate(const std::vector<EvalTask>& tasks, const EvalSampling& sampling,
-                std::function<void(size_t, absl::StatusOr<EvalResponse>)> done) override;
+                Done done) override;
+  // Ends the tasks soon, those in flight as well.
+  void Cancel() override;
 
  private:
   OpenAiSource(const OpenAiOptions& options, ServerAddress server, Clock* clock)
       : options_(options),
         client_(options, std::move(server), clock),
         pool_(static_cast<int>(options.concurrency)) {}
-  absl::StatusOr<EvalResponse> Ask(const EvalTask& task, const EvalSampling& sampling);
+  absl::StatusOr<EvalResponse> Ask(const EvalTask& task, const EvalSampling& sampling,
+                                   const std::stop_token& stop);
 
   const OpenAiOptions options_;
   OpenAiClient client_;
   std::string model_;
+  absl::Mutex mutex_;
+  // Ends the tasks of the last Generate.
+  std::stop_source stop_ ABSL_GUARDED_BY(mutex_);
   WorkerPool pool_;  // last, because its threads use the rest
 };
 

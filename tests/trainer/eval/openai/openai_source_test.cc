@@ -14,7 +14,6 @@ namespace taopd::testing {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using ::testing::HasSubstr;
 
 // A server whose replies a test defines.
 class Server {
@@ -68,7 +67,7 @@ OpenAiOptions Options(const Server& server) {
   options.concurrency = 4;
   options.first_pause_s = 0.01;
   options.max_retries = 2;
-  options.timeout_s = 5;
+  options.timeout_s = 60;
   return options;
 }
 
@@ -187,6 +186,48 @@ TEST(OpenAiSource, EndsAfterItsRetriesAndAsksTheRestNoMore) {
   EXPECT_EQ(calls, 3);
 }
 
+TEST(OpenAiSource, CancelEndsTheTasksUntilTheNextGenerate) {
+  OpenAiSource* cancelled = nullptr;
+  absl::Notification over;
+  std::atomic<int> calls{0};
+  Server server([&](const httplib::Request&, httplib::Response& reply) {
+    if (calls++ == 0) {
+      cancelled->Cancel();
+      over.WaitForNotification();
+    }
+    reply.set_content(TextReply("x"), "application/json");
+  });
+  OpenAiOptions options = Options(server);
+  options.concurrency = 1;
+  options.timeout_s = 600;
+  ASSERT_OK_AND_ASSIGN(auto source, OpenAiSource::Connect(options));
+  cancelled = source.get();
+  for (const auto& response : AskAll(source.get(), std::vector<PromptRecord>(50, TextPrompt("a"))))
+    EXPECT_TRUE(absl::IsCancelled(response.status())) << response.status();
+  EXPECT_EQ(calls, 1);
+  EXPECT_OK(AskAll(source.get(), {TextPrompt("a")})[0]);
+  over.Notify();
+}
+
+TEST(OpenAiSource, AFinalFailureEndsTheRequestsInFlight) {
+  absl::Notification slow_has_come, over;
+  Server server([&](const httplib::Request& request, httplib::Response& reply) {
+    if (Json::parse(request.body)["prompt"] == "slow") {
+      slow_has_come.Notify();
+      return over.WaitForNotification();
+    }
+    slow_has_come.WaitForNotification();
+    reply.status = 400;
+  });
+  OpenAiOptions options = Options(server);
+  options.timeout_s = 600;
+  ASSERT_OK_AND_ASSIGN(auto source, OpenAiSource::Connect(options));
+  const auto responses = AskAll(source.get(), {TextPrompt("slow"), TextPrompt("bad")});
+  EXPECT_TRUE(absl::IsCancelled(responses[0].status())) << responses[0].status();
+  EXPECT_ERROR(responses[1], kInvalidArgument, "HTTP 400");
+  over.Notify();
+}
+
 TEST(OpenAiSource, RefusalsAreNotRepeated) {
   for (const auto& [status, code, words] :
        {std::tuple{400, kInvalidArgument, "HTTP 400: too long"},
@@ -244,7 +285,7 @@ TEST(OpenAiSource, ConcurrencyIsLimited) {
       ++num_arrived;
       const auto together = [&] { return num_arrived >= 4; };
       // The time limit ends a failing test.
-      mutex.AwaitWithTimeout(absl::Condition(&together), absl::Seconds(4));
+      mutex.AwaitWithTimeout(absl::Condition(&together), absl::Seconds(60));
     }
     reply.set_content(TextReply("x"), "application/json");
   });
