@@ -18,7 +18,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Passes responses from the source's threads to the caller's thread.
-class Inbox {
+class ResponseQueue {
  public:
   void Put(size_t index, absl::StatusOr<EvalResponse> response) {
     absl::MutexLock lock(&mutex_);
@@ -65,6 +65,13 @@ absl::StatusOr<ResponseOutcome> OutcomeOfRow(const Json& row, const PromptRecord
   return outcome;
 }
 
+// Returns the number of responses to a problem.
+int64_t NumResponses(const EvalConfig& config, const ResponsesBySource& n_by_source,
+                     const PromptRecord& problem) {
+  const auto found = n_by_source.find(problem.source);
+  return found == n_by_source.end() ? config.n : found->second;
+}
+
 // Returns the prompt as readable text.
 std::string PromptText(const PromptRecord& problem) {
   if (!problem.prompt.empty()) return problem.prompt;
@@ -79,7 +86,7 @@ class AccuracyEvaluation {
   AccuracyEvaluation(const AccuracyRun& run, const grading::Grader* grader, ResponseJudge* judge)
       : run_(run), grader_(grader), judge_(judge), outcomes_(run.problems->size()) {}
 
-  absl::Status Plan(const std::map<std::string, int64_t>& n_by_source);
+  absl::Status Plan(const ResponsesBySource& n_by_source);
   absl::Status GenerateAndGrade();
   // Returns the outcomes of this part as bytes.
   std::string SerializeOutcomes() const;
@@ -107,13 +114,12 @@ class AccuracyEvaluation {
 };
 
 // Lists the responses that are needed and takes those that the journal holds.
-absl::Status AccuracyEvaluation::Plan(const std::map<std::string, int64_t>& n_by_source) {
+absl::Status AccuracyEvaluation::Plan(const ResponsesBySource& n_by_source) {
   for (size_t p = 0; p < outcomes_.size(); ++p) {
     const PromptRecord& problem = (*run_.problems)[p];
     if (problem.answer.empty() && judge_ == nullptr)
       return InvalidArgument(problem.id, ": no answer to grade against");
-    const auto other_n = n_by_source.find(problem.source);
-    const int64_t n = other_n == n_by_source.end() ? run_.config->n : other_n->second;
+    const int64_t n = NumResponses(*run_.config, n_by_source, problem);
     outcomes_[p].resize(n);
     for (int64_t sample = 0; sample < n; ++sample) {
       const bool shown = static_cast<int64_t>(samples_.size()) < run_.config->num_samples;
@@ -162,33 +168,33 @@ absl::Status AccuracyEvaluation::GenerateAndGrade() {
   sampling.temperature = run_.config->temperature;
   sampling.top_p = run_.config->top_p;
   sampling.max_tokens = run_.config->max_response_length;
-  // The inbox is shared, because the thread that puts the last response may still be inside Put
+  // The queue is shared, because the thread that puts the last response may still be inside Put
   // when this function returns.
-  const auto inbox = std::make_shared<Inbox>();
+  const auto queue = std::make_shared<ResponseQueue>();
   run_.source->Generate(tasks_, sampling,
-                        [inbox, this](size_t index, absl::StatusOr<EvalResponse> response) {
+                        [queue, this](size_t index, absl::StatusOr<EvalResponse> response) {
                           if (judge_ == nullptr || !response.ok())
-                            return inbox->Put(index, std::move(response));
+                            return queue->Put(index, std::move(response));
                           judge_->Judge(tasks_[index], *std::move(response),
-                                        [inbox, index](absl::StatusOr<EvalResponse> judged) {
-                                          inbox->Put(index, std::move(judged));
+                                        [queue, index](absl::StatusOr<EvalResponse> judged) {
+                                          queue->Put(index, std::move(judged));
                                         });
                         });
   const auto num_tasks = static_cast<int64_t>(tasks_.size());
   absl::Status failure;
   bool is_stopped = false, is_cancelled = false;
   for (int64_t received = 0; received < num_tasks;) {
-    // Runs while responses arrive too, because each may take long.
+    // Runs before each response, too, because responses may arrive without a pause.
     if (run_.on_wait && failure.ok()) {
       failure = run_.on_wait();
       is_stopped = !failure.ok();
     }
-    // All tasks may be in progress, and take long.
+    // Otherwise the loop would wait for every task that is in progress.
     if (!failure.ok() && !std::exchange(is_cancelled, true)) {
       run_.source->Cancel();
       if (judge_ != nullptr) judge_->Cancel();
     }
-    auto item = inbox->Take();
+    auto item = queue->Take();
     if (!item) continue;
     ++received;
     auto& [index, response] = *item;
@@ -215,8 +221,8 @@ absl::Status AccuracyEvaluation::Grade(size_t task_index, const EvalResponse& re
   const PromptRecord& problem = *task.problem;
   grading::Verdict verdict;
   if (response.reward) {
-    verdict.correct =
-        *response.reward > kRightReward && !(run_.config->require_stop && response.truncated);
+    verdict.correct = *response.reward > kCorrectnessThreshold &&
+                      !(run_.config->require_stop && response.truncated);
     verdict.reason = Concat("reward ", *response.reward);
   } else {
     verdict = GradeResponse(*grader_, *run_.config, response.text, response.truncated, problem);
@@ -330,9 +336,9 @@ void WarnOfNoAnswers(const EvalConfig& config, int64_t num_responses, const std:
               {"expected", expected}});
 }
 
-absl::StatusOr<std::map<std::string, int64_t>> ParseResponsesBySource(
+absl::StatusOr<ResponsesBySource> ParseResponsesBySource(
     const std::vector<std::string>& n_by_source) {
-  std::map<std::string, int64_t> result;
+  ResponsesBySource result;
   for (const std::string& item : n_by_source) {
     const size_t equals = item.rfind('=');
     int64_t n = 0;
@@ -350,14 +356,11 @@ absl::StatusOr<std::map<std::string, int64_t>> ParseResponsesBySource(
 
 std::vector<std::string> AccuracyMetricNames(const EvalConfig& config,
                                              const std::vector<PromptRecord>& problems) {
-  const auto n_by_source = ParseResponsesBySource(config.n_by_source);
+  const ResponsesBySource n_by_source =
+      ParseResponsesBySource(config.n_by_source).value_or(ResponsesBySource());
   std::vector<std::vector<ResponseOutcome>> outcomes;
   for (const PromptRecord& problem : problems) {
-    int64_t n = config.n;
-    if (n_by_source.ok() && n_by_source->contains(problem.source)) {
-      n = n_by_source->at(problem.source);
-    }
-    outcomes.emplace_back(n);
+    outcomes.emplace_back(NumResponses(config, n_by_source, problem));
   }
   std::vector<std::string> names;
   const AccuracyReport report = SummarizeAccuracy(problems, outcomes, /*seed=*/0,

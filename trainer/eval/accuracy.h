@@ -51,7 +51,8 @@ void WarnOfNoAnswers(const EvalConfig& config, int64_t num_responses, const std:
 
 // Parses eval.n_by_source: SOURCE=NUMBER, the number of responses to each problem of that source.
 // Returns INVALID_ARGUMENT for any other text, a number below 1, and a source named twice.
-absl::StatusOr<std::map<std::string, int64_t>> ParseResponsesBySource(
+using ResponsesBySource = std::map<std::string, int64_t>;
+absl::StatusOr<ResponsesBySource> ParseResponsesBySource(
     const std::vector<std::string>& n_by_source);
 
 // This process's part of an evaluation that several processes share. It generates and grades every
@@ -77,7 +78,7 @@ struct AccuracyRun {
   // If true, a failure to write a response to the journal is not an error.
   bool journal_may_fail = false;
   AccuracyPart part;
-  // Runs after each response, on the thread that called EvaluateAccuracy. May be empty.
+  // Runs after each graded response, on the thread that called EvaluateAccuracy. May be empty.
   std::function<void(int64_t num_done, int64_t num_tasks, int64_t num_correct)> on_progress;
   // Runs on the same thread before each response, and at least about once a second while responses
   // are pending. An error from it cancels the source and becomes the result of the evaluation. May

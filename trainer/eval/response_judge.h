@@ -1,6 +1,6 @@
 // Judges the responses of an evaluation by a server (eval.grader is a URL), while others are still
 // generated. The protocol is that of rewards (trainer/reward/http_reward.h); a response whose
-// reward is above kRightReward is right.
+// reward is above kCorrectnessThreshold is correct.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@
 
 namespace taopd {
 
-inline constexpr double kRightReward = 0.5;
+inline constexpr double kCorrectnessThreshold = 0.5;
 
 // Thread-safe. The destructor waits until every `done` has run.
 class ResponseJudge {

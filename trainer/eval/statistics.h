@@ -1,4 +1,4 @@
-// Statistics of an evaluation: shares of right responses and their intervals.
+// Statistics of an evaluation: shares of correct responses and their intervals.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,10 @@ struct Interval {
 // 1927), or [0, 1] if there are no trials.
 Interval WilsonInterval(double successes, double trials);
 
-// Returns the probability that at least one of k responses is right if they are drawn without
-// replacement from n responses of which c are right: 1 - C(n-c, k) / C(n, k). This is the unbiased
-// estimator of pass@k (Chen et al., "Evaluating Large Language Models Trained on Code", 2021).
+// Returns the probability that at least one of k responses is correct if they are drawn without
+// replacement from n responses of which c are correct: 1 - C(n-c, k) / C(n, k). This is the
+// unbiased estimator of pass@k (Chen et al., "Evaluating Large Language Models Trained on Code",
+// 2021).
 // REQUIRES: 0 <= c <= n, 1 <= k <= n.
 double PassAtK(int64_t n, int64_t c, int64_t k);
 
@@ -29,7 +30,7 @@ struct ResponseOutcome {
   int64_t num_tokens = 0;  // -1 if unknown
 };
 
-// Returns whether the most frequent answer is right. Each extracted answer is a vote; a response
+// Returns whether the most frequent answer is correct. Each extracted answer is a vote; a response
 // without an answer has no vote. Ties go to the answer that came first. Returns false if there is
 // no vote.
 bool MajorityIsCorrect(const std::vector<ResponseOutcome>& responses);

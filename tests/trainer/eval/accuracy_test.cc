@@ -10,8 +10,6 @@
 namespace taopd::testing {
 namespace {
 
-using ::testing::HasSubstr;
-
 // Answers with a function of (problem, sample), on another thread and in reverse order.
 class FakeSource final : public ResponseSource {
  public:
@@ -337,21 +335,27 @@ TEST(SummarizeAccuracy, ResponsesOfUnknownLengthDoNotCountInTheMean) {
   EXPECT_TRUE(std::isnan(SummarizeAccuracy({problem}, {{unknown}}, 0).all.mean_tokens));
 }
 
-// Does not answer until it is cancelled.
+// Answers with errors only: task 1 fails at once if `fails` is set, and the others when they are
+// cancelled.
 class StuckSource final : public ResponseSource {
  public:
+  explicit StuckSource(bool fails) : fails_(fails) {}
   void Generate(const std::vector<EvalTask>& tasks, const EvalSampling&,
                 std::function<void(size_t, absl::StatusOr<EvalResponse>)> done) override {
     num_tasks_ = tasks.size();
     done_ = std::move(done);
+    if (fails_) done_(1, Unavailable("logits are NaN"));
   }
   void Cancel() override {
     ++num_cancels;
-    for (size_t i = 0; i < num_tasks_; ++i) done_(i, absl::CancelledError("by the source"));
+    for (size_t i = 0; i < num_tasks_; ++i) {
+      if (!fails_ || i != 1) done_(i, absl::CancelledError("by the source"));
+    }
   }
   int num_cancels = 0;
 
  private:
+  const bool fails_;
   size_t num_tasks_ = 0;
   std::function<void(size_t, absl::StatusOr<EvalResponse>)> done_;
 };
@@ -359,7 +363,7 @@ class StuckSource final : public ResponseSource {
 TEST(EvaluateAccuracy, AnErrorOfTheWaitCancelsTheSourceAndIsTheResult) {
   const EvalConfig config = Config(3);
   const std::vector<PromptRecord> problems = Problems({"a", "b"});
-  StuckSource source;
+  StuckSource source(/*fails=*/false);
   AccuracyRun run = RunOf(config, problems, &source);
   int num_waits = 0;
   run.on_wait = [&] {
@@ -369,33 +373,11 @@ TEST(EvaluateAccuracy, AnErrorOfTheWaitCancelsTheSourceAndIsTheResult) {
   EXPECT_EQ(source.num_cancels, 1);
 }
 
-// Fails one task at once; the others are in progress until they are cancelled.
-class HalfStuckSource final : public ResponseSource {
- public:
-  void Generate(const std::vector<EvalTask>& tasks, const EvalSampling&,
-                std::function<void(size_t, absl::StatusOr<EvalResponse>)> done) override {
-    num_tasks_ = tasks.size();
-    done_ = std::move(done);
-    done_(1, Unavailable("logits are NaN"));
-  }
-  void Cancel() override {
-    ++num_cancels;
-    for (size_t i = 0; i < num_tasks_; ++i) {
-      if (i != 1) done_(i, absl::CancelledError("by the source"));
-    }
-  }
-  int num_cancels = 0;
-
- private:
-  size_t num_tasks_ = 0;
-  std::function<void(size_t, absl::StatusOr<EvalResponse>)> done_;
-};
-
 TEST(EvaluateAccuracy, TheFirstErrorCancelsTheSourceAndIsTheResult) {
   const EvalConfig config = Config(3);
   const std::vector<PromptRecord> problems = Problems({"a", "b"});
   for (const bool waits : {false, true}) {
-    HalfStuckSource source;
+    StuckSource source(/*fails=*/true);
     AccuracyRun run = RunOf(config, problems, &source);
     if (waits) run.on_wait = [] { return absl::OkStatus(); };
     EXPECT_ERROR(EvaluateAccuracy(run), kUnavailable, "logits are NaN");
