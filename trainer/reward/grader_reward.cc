@@ -1,34 +1,46 @@
-#include "trainer/reward/grader_reward.h"
-
+#include <atomic>
 #include <utility>
 
-namespace taopd {
+#include "trainer/grading/grader.h"
+#include "trainer/reward/reward_source.h"
 
-absl::StatusOr<std::unique_ptr<RewardSource>> GraderReward::Make(const RewardConfig& config) {
+namespace taopd {
+namespace {
+
+class GraderReward final : public RewardSource {
+ public:
+  GraderReward(std::unique_ptr<grading::Grader> grader, bool require_stop)
+      : grader_(std::move(grader)), require_stop_(require_stop) {}
+
+  absl::Status Connect(absl::Duration) override { return absl::OkStatus(); }
+
+  void Reward(std::vector<RewardSample> samples,
+              std::function<void(absl::StatusOr<std::vector<double>>)> done) override {
+    std::vector<double> rewards;
+    for (const RewardSample& sample : samples) {
+      const bool counts = !sample.answer.empty() && !(require_stop_ && sample.is_truncated);
+      const bool is_right =
+          counts && grader_->Grade(sample.response, sample.answer, sample.source).correct;
+      rewards.push_back(is_right ? 1 : 0);
+    }
+    ++num_requests_;
+    done(std::move(rewards));
+  }
+
+  RewardStats stats() const override { return {.requests = num_requests_}; }
+
+ private:
+  const std::unique_ptr<grading::Grader> grader_;
+  const bool require_stop_;
+  std::atomic<int64_t> num_requests_{0};
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RewardSource>> MakeGraderReward(const RewardConfig& config) {
   auto grader = grading::Grader::Make(config.grader, config.answer_pattern);
   if (!grader.ok()) return Annotate(grader.status(), "reward");
   return std::make_unique<GraderReward>(*std::move(grader), config.require_stop);
-}
-
-void GraderReward::Reward(std::vector<RewardSample> samples,
-                          std::function<void(absl::StatusOr<std::vector<double>>)> done) {
-  std::vector<double> rewards;
-  for (const RewardSample& sample : samples) {
-    const bool counts = !sample.answer.empty() && !(require_stop_ && sample.is_truncated);
-    const bool is_right =
-        counts && grader_->Grade(sample.response, sample.answer, sample.source).correct;
-    rewards.push_back(is_right ? 1 : 0);
-  }
-  {
-    absl::MutexLock lock(&mutex_);
-    ++stats_.requests;
-  }
-  done(std::move(rewards));
-}
-
-RewardStats GraderReward::stats() const {
-  absl::MutexLock lock(&mutex_);
-  return stats_;
 }
 
 }  // namespace taopd

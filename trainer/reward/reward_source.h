@@ -1,6 +1,6 @@
 // The trainer's view of whatever judges responses: the responses to a prompt go in, a number for
-// each comes out. Implementations: GraderReward (a grader of this process) and HttpReward (a server
-// in any language).
+// each comes out. Implementations: a grader of this process (MakeGraderReward) and a server in any
+// language (http_reward.h).
 //
 // Threads: any thread may call it. `done` runs once per request, on the caller's thread or on one
 // of the source; it must not block.
@@ -12,10 +12,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "common/base/status.h"
+#include "trainer/config/reward_config.h"
 
 namespace taopd {
 
@@ -45,5 +47,11 @@ class RewardSource {
                       std::function<void(absl::StatusOr<std::vector<double>>)> done) = 0;
   virtual RewardStats stats() const = 0;
 };
+
+// Makes a source that asks a grader: 1 for a right response, else 0. A response to a row without an
+// answer is never right, and neither is a truncated one if config.require_stop is set. Reward calls
+// `done` before it returns. Returns INVALID_ARGUMENT if the grader cannot be made. REQUIRES:
+// config.grader is not empty.
+absl::StatusOr<std::unique_ptr<RewardSource>> MakeGraderReward(const RewardConfig& config);
 
 }  // namespace taopd

@@ -2,7 +2,6 @@
 
 #include "tests/support/byte_tokenizer.h"
 #include "tests/support/status_matchers.h"
-#include "trainer/reward/grader_reward.h"
 
 namespace taopd::testing {
 namespace {
@@ -20,7 +19,7 @@ class StepRewardsTest : public ::testing::Test {
   StepRewardsTest() {
     RewardConfig config;
     config.grader = "exact";
-    source_ = *GraderReward::Make(config);
+    source_ = *MakeGraderReward(config);
     options_.source = source_.get();
     options_.tokenizer = &tokenizer_;
     prompts_[0].id = "p0";
@@ -82,11 +81,14 @@ TEST_F(StepRewardsTest, APromptOfIdsIsDecoded) {
 
 TEST_F(StepRewardsTest, ACutResponseIsWrongUnlessItMayBeCut) {
   for (const bool require_stop : {true, false}) {
-    GraderReward grader(*grading::Grader::Make("exact", ""), require_stop);
+    RewardConfig config;
+    config.grader = "exact";
+    config.require_stop = require_stop;
+    const std::unique_ptr<RewardSource> grader = *MakeGraderReward(config);
     const std::vector<RewardSample> samples = {{"0", "", "4", "4", "", true},
                                                {"1", "", "4", "4", "", false},
                                                {"2", "", "", "", "", false}};
-    grader.Reward(samples, [&](absl::StatusOr<std::vector<double>> rewards) {
+    grader->Reward(samples, [&](absl::StatusOr<std::vector<double>> rewards) {
       ASSERT_OK(rewards);
       EXPECT_EQ(*rewards, (std::vector<double>{require_stop ? 0.0 : 1.0, 1, 0}))
           << "the last row has no answer";
