@@ -41,8 +41,8 @@ class RewardServer {
     HttpRewardOptions options;
     options.url = Concat("http://", listener_->address(), "/judge");
     options.server = *ParseHttpUrl(options.url);
-    options.timeout = absl::Seconds(20);
-    options.outage_budget = absl::Seconds(20);
+    options.timeout = absl::Seconds(60);
+    options.outage_budget = absl::Seconds(50);
     options.first_pause = absl::Milliseconds(1);
     return options;
   }
