@@ -177,7 +177,7 @@ bool HttpReward::Pause(absl::Duration pause) {
   return !mutex_.AwaitWithTimeout(absl::Condition(&is_stopping), pause);
 }
 
-// Once per outage, however many requests wait.
+// Warns once per outage, however many requests wait.
 void HttpReward::WarnOfOutage(const absl::Status& error) {
   {
     absl::MutexLock lock(&mutex_);

@@ -79,7 +79,7 @@ class HttpReward final : public RewardSource {
   absl::StatusOr<std::vector<double>> Attempt(const std::vector<RewardSample>& samples,
                                               const std::string& body, absl::Duration timeout,
                                               absl::Duration* retry_after);
-  // Returns false if the object is being destroyed.
+  // Waits. Returns false, soon, once CancelAll has been called.
   bool Pause(absl::Duration pause);
   void WarnOfOutage(const absl::Status& error);
 
