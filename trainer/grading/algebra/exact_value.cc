@@ -11,7 +11,7 @@ constexpr unsigned kMaxExactBits = 20000;
 constexpr int kMaxFactorial = 400;
 
 unsigned Bits(const BigInteger& n) { return n == 0 ? 1 : mp::msb(mp::abs(n)) + 1; }
-bool Small(const Rational& r) {
+bool IsSmall(const Rational& r) {
   return Bits(mp::numerator(r)) + Bits(mp::denominator(r)) <= kMaxExactBits;
 }
 bool IsWhole(const Rational& r) { return mp::denominator(r) == 1; }
@@ -62,7 +62,10 @@ std::optional<Rational> ExactFunction(const std::string& name, const std::vector
     if (args[1] < 0) return Rational(0);
     if (args[1] > kMaxFactorial) return std::nullopt;
     Rational product = 1;
-    for (int i = 0; i < args[1].convert_to<int>(); ++i) product = product * (x - i) / (i + 1);
+    for (int i = 0; i < args[1].convert_to<int>(); ++i) {
+      product = product * (x - i) / (i + 1);
+      if (!IsSmall(product)) return std::nullopt;
+    }
     return product;
   }
   if (name == "max") return *std::max_element(args.begin(), args.end());
@@ -73,6 +76,7 @@ std::optional<Rational> ExactFunction(const std::string& name, const std::vector
     for (const Rational& arg : args) {
       const BigInteger n = mp::numerator(arg);
       result = name == "gcd" ? BigInteger(mp::gcd(result, n)) : BigInteger(mp::lcm(result, n));
+      if (!IsSmall(Rational(result))) return std::nullopt;
     }
     return Rational(mp::abs(result));
   }
@@ -101,7 +105,7 @@ std::optional<Rational> ExactValue(const Expr& e, OperationBudget* budget) {
       for (size_t i = 1; i < args.size(); ++i) {
         *result =
             e.kind == ExprKind::kAdd ? Rational(*result + args[i]) : Rational(*result * args[i]);
-        if (!Small(*result)) return std::nullopt;
+        if (!IsSmall(*result)) return std::nullopt;
       }
       break;
     case ExprKind::kPow:
@@ -113,7 +117,7 @@ std::optional<Rational> ExactValue(const Expr& e, OperationBudget* budget) {
     default:
       result = ExactFunction(e.name, args);
   }
-  return result && Small(*result) ? result : std::nullopt;
+  return result && IsSmall(*result) ? result : std::nullopt;
 }
 
 }  // namespace taopd::grading

@@ -146,7 +146,7 @@ bool HasCalls(const Expr& e);
 bool IsSymbolsOnly(const Expr& e);
 
 // Returns `e` as one kMatrix, if it is a matrix, a product of numbers and matrices, or a sum of
-// those. Returns nullptr if it is anything else, or if the shapes do not fit.
+// those. Returns nullptr if it is anything else, if the shapes do not fit, or if it is too large.
 ExprPtr AsMatrix(const ExprPtr& e);
 
 // `m` is a kMatrix.

@@ -1,9 +1,21 @@
 #include "trainer/grading/algebra/expression.h"
 
+#include <algorithm>
 #include <vector>
 
 namespace taopd::grading {
 namespace {
+
+// A product whose elements have more nodes in all is not multiplied out: its factors are shared, so
+// that every factor would multiply the time of a walk over the elements.
+constexpr int64_t kMaxNodes = 1'000'000;
+
+// Takes the nodes of a tree from `*num_left`. Returns false if there are more.
+bool TakeNodes(const Expr& e, int64_t* num_left) {
+  return --*num_left >= 0 &&
+         std::all_of(e.args.begin(), e.args.end(),
+                     [num_left](const ExprPtr& arg) { return TakeNodes(*arg, num_left); });
+}
 
 ExprPtr MatrixProduct(const Expr& a, const Expr& b) {
   constexpr size_t kMaxSide = 16;
@@ -14,11 +26,13 @@ ExprPtr MatrixProduct(const Expr& a, const Expr& b) {
   auto product = std::make_shared<Expr>();
   product->kind = ExprKind::kMatrix;
   product->rows = a.rows;
+  int64_t num_left = kMaxNodes;
   for (size_t r = 0; r < rows; ++r) {
     for (size_t c = 0; c < columns; ++c) {
       ExprPtr sum = MakeMul(a.args[r * inner], b.args[c]);
       for (size_t k = 1; k < inner; ++k)
         sum = MakeAdd(sum, MakeMul(a.args[r * inner + k], b.args[k * columns + c]));
+      if (!TakeNodes(*sum, &num_left)) return nullptr;
       product->args.push_back(std::move(sum));
     }
   }

@@ -104,6 +104,19 @@ TEST(HostileAnswers, HugeNumbers) {
   }
 }
 
+// Answers of at most a few kilobytes whose exact values, or whose elements when they are multiplied
+// out, grow with every factor.
+TEST(HostileAnswers, GrowingProducts) {
+  std::string multiple = "\\lcm(1";
+  for (int base = 1001; base < 1600; base += 2) multiple += ", " + std::to_string(base) + "^{1500}";
+  const std::string matrix = "\\begin{pmatrix} 1 & 1 \\\\ 1 & 1 \\end{pmatrix}";
+  for (const std::string& text :
+       {std::string("\\binom{999983^{900}}{400}"), multiple + ")", Repeated(matrix, 60)}) {
+    EXPECT_EQ(GradedRight("$" + text + "$", "5"), "") << text.substr(0, 40);
+    EXPECT_EQ(GradedRight("$" + text + "$", matrix), "") << text.substr(0, 40);
+  }
+}
+
 TEST(HostileAnswers, WhatHasNoValueEqualsNoOtherText) {
   for (const char* text : {"0^{-1}", "\\frac{1}{0}", "\\log 0", "\\log_1 2", "\\tan(\\pi/2)",
                            "\\sqrt[0]{2}", "\\begin{vmatrix} 1 & 2 \\end{vmatrix}"}) {
