@@ -1,7 +1,6 @@
-#include "trainer/grading/algebra/arithmetic_parser.h"
-
 #include <string>
 
+#include "trainer/grading/algebra/expression.h"
 #include "trainer/grading/text.h"
 
 namespace taopd::grading {

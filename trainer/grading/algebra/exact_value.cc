@@ -1,4 +1,4 @@
-#include "trainer/grading/algebra/exact_value.h"
+#include "trainer/grading/algebra/numeric_value.h"
 
 #include <algorithm>
 

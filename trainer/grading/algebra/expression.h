@@ -123,6 +123,10 @@ std::string CanonicalText(const Expr& e);
 inline constexpr int kMaxDecimalExponent = 2000;
 ExprPtr MakeDecimal(const std::string& text);
 
+// Reads arithmetic as a program writes it, with the precedences of Python: 12/5, 2*(3-1)^2, .5+1.
+// Returns nullptr if the text is not arithmetic, or is too long or too deep.
+ExprPtr ParseArithmetic(std::string_view text);
+
 // Symbols stand for real numbers, except in an answer about complex numbers. There the names of
 // symbols begin with this mark, so that they differ from the real symbols, as under sympy's
 // assumptions.

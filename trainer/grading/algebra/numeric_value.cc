@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "trainer/grading/algebra/exact_value.h"
-
 namespace taopd::grading {
 namespace {
 

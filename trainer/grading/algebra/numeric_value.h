@@ -1,10 +1,13 @@
-// Values of expressions as complex numbers of 50 digits, with symbols at fixed real points. They
-// decide equality where a computer algebra system would simplify: two expressions that agree to 30
-// digits at several points count as equal. The points depend only on the names of the symbols.
+// Values of expressions: as exact fractions (exact_value.cc), and as complex numbers of 50 digits
+// with symbols at fixed real points (numeric_value.cc). The latter decide equality where a computer
+// algebra system would simplify: two expressions that agree to 30 digits at several points count as
+// equal. The points depend only on the names of the symbols.
 #pragma once
 
 #include <boost/multiprecision/cpp_complex.hpp>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "trainer/grading/algebra/expression.h"
 
@@ -12,6 +15,14 @@ namespace taopd::grading {
 
 using Complex = boost::multiprecision::cpp_complex_50;
 using Real = boost::multiprecision::cpp_bin_float_50;
+
+// Returns the value as a fraction. Returns nullopt if the tree holds a symbol, a decimal, a root or
+// a constant, if the fraction has too many digits, or if the budget is spent.
+std::optional<Rational> ExactValue(const Expr& e, OperationBudget* budget);
+
+// Returns the value of the known function `name` (kFunction) for one or more exact arguments.
+// Returns nullopt if the value is not a fraction or is too large.
+std::optional<Rational> ExactFunction(const std::string& name, const std::vector<Rational>& args);
 
 // Returns the value of `e` with every symbol and every unknown function at its `point`-th value.
 // Returns nullopt if the value is undefined there, infinite or not a number (a set, a matrix), or

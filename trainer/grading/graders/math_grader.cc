@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include "trainer/grading/algebra/arithmetic_parser.h"
 #include "trainer/grading/algebra/equality.h"
 #include "trainer/grading/graders/candidates.h"
 #include "trainer/grading/latex/normalize.h"

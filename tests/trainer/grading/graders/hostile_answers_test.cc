@@ -3,7 +3,7 @@
 // program's time limit.
 #include <gtest/gtest.h>
 
-#include "trainer/grading/algebra/arithmetic_parser.h"
+#include "trainer/grading/algebra/expression.h"
 #include "trainer/grading/grader.h"
 #include "trainer/grading/latex/parser.h"
 
