@@ -1,5 +1,5 @@
 // The recursive-descent parser behind parser.h, implemented in these files:
-//   sets.cc         sets, tuples and relations
+//   parser.cc       whole answers, sets, tuples and relations
 //   arithmetic.cc   sums, products and powers
 //   brackets.cc     brackets, bars, fractions and matrices
 //   atoms.cc        functions, symbols and numbers
