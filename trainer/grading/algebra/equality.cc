@@ -89,10 +89,7 @@ bool NumbersEqual(const Expr& a, const Expr& b, OperationBudget* budget) {
   if (!symbols && (a_plain.kind == ExprKind::kFloat || b_plain.kind == ExprKind::kFloat)) {
     return EqualRounded(a, b, budget);
   }
-  if (IsInteger(a_plain) && IsInteger(b_plain)) {
-    // 9 % answers 9.
-    return a_plain.number == b_plain.number;
-  }
+  if (IsInteger(a_plain) && IsInteger(b_plain)) return a_plain.number == b_plain.number;
   return ValuesEqual(a, b, symbols, !atomic, budget);
 }
 
@@ -100,7 +97,6 @@ bool NumbersEqual(const Expr& a, const Expr& b, OperationBudget* budget) {
 // the same solutions. Returns false for expressions without symbols, and for unknown functions,
 // because sympy does not solve equations in them.
 bool Proportional(const Expr& a, const Expr& b, OperationBudget* budget) {
-  // sympy does not solve equations in unknown functions.
   if (!HasSymbols(a) || !HasSymbols(b) || HasCalls(a) || HasCalls(b)) return false;
   std::optional<Complex> ratio;
   int defined = 0;
@@ -144,8 +140,8 @@ class Comparison {
   static bool IsAssignment(const Expr& e) {
     return IsEquation(e) && IsSymbolsOnly(*First(e).args[0]);
   }
-  static bool AnyRelation(const Expr& e) { return IsRelation(e) || e.kind == ExprKind::kAnd; }
-  static bool SetOrTuple(const Expr& e) { return IsSet(e) || e.kind == ExprKind::kTuple; }
+  static bool IsRelationOrChain(const Expr& e) { return IsRelation(e) || e.kind == ExprKind::kAnd; }
+  static bool IsSetOrTuple(const Expr& e) { return IsSet(e) || e.kind == ExprKind::kTuple; }
 
   bool EqualForms(ExprPtr gold, ExprPtr answer) {
     const bool gold_assigns = IsAssignment(*gold), gold_equation = IsEquation(*gold);
@@ -159,14 +155,15 @@ class Comparison {
     } else if (gold_assigns && !answer_equation) {
       gold = Last(*gold).args[1];
     }
-    if (AnyRelation(*gold) && IsSet(*answer)) {
+    if (IsRelationOrChain(*gold) && IsSet(*answer)) {
       if (ExprPtr set = RelationAsSet(*gold)) gold = set;
     }
     if (gold->name == "zoo") return false;
     if (CanonicalText(*gold) == CanonicalText(*answer)) return true;
-    if (AnyRelation(*gold) && AnyRelation(*answer)) return RelationsEqual(*gold, *answer);
-    if (SetOrTuple(*gold) || SetOrTuple(*answer)) return SetsEqual(gold, answer);
-    if (AnyRelation(*gold) || AnyRelation(*answer)) return false;
+    if (IsRelationOrChain(*gold) && IsRelationOrChain(*answer))
+      return RelationsEqual(*gold, *answer);
+    if (IsSetOrTuple(*gold) || IsSetOrTuple(*answer)) return SetsEqual(gold, answer);
+    if (IsRelationOrChain(*gold) || IsRelationOrChain(*answer)) return false;
     if (gold->kind == ExprKind::kSymbol || answer->kind == ExprKind::kSymbol)
       return SymbolsEqual(*gold, *answer);
     const ExprPtr gold_matrix = AsMatrix(gold), answer_matrix = AsMatrix(answer);
@@ -210,8 +207,8 @@ class Comparison {
   // --- sets and tuples --------------------------------------------------------------------------
 
   bool SetsEqual(const ExprPtr& gold, const ExprPtr& answer) {
-    const ExprPtr a = SetOrTuple(*gold) ? gold : MakeFiniteSet({gold});
-    const ExprPtr b = SetOrTuple(*answer) ? answer : MakeFiniteSet({answer});
+    const ExprPtr a = IsSetOrTuple(*gold) ? gold : MakeFiniteSet({gold});
+    const ExprPtr b = IsSetOrTuple(*answer) ? answer : MakeFiniteSet({answer});
     if (a->kind == ExprKind::kInterval && b->kind == ExprKind::kInterval) {
       return a->left_open == b->left_open && a->right_open == b->right_open &&
              Equal(a->args[0], b->args[0]) && Equal(a->args[1], b->args[1]);
@@ -284,7 +281,8 @@ class Comparison {
       }
       return true;
     }
-    if (SetOrTuple(*gold.args[1]) || SetOrTuple(*answer.args[1]) || SetOrTuple(*gold.args[0])) {
+    if (IsSetOrTuple(*gold.args[1]) || IsSetOrTuple(*answer.args[1]) ||
+        IsSetOrTuple(*gold.args[0])) {
       return gold.kind == answer.kind && Equal(gold.args[0], answer.args[0]) &&
              Equal(gold.args[1], answer.args[1]);
     }

@@ -25,7 +25,7 @@ const Real& MaxMagnitude() {
   return limit;
 }
 
-bool Finite(const Complex& z) {
+bool IsFinite(const Complex& z) {
   const Real re = z.real(), im = z.imag();
   return mp::isfinite(re) && mp::isfinite(im) && mp::abs(re) < MaxMagnitude() &&
          mp::abs(im) < MaxMagnitude();
@@ -71,7 +71,7 @@ class Evaluator {
   std::optional<Complex> Value(const Expr& e) {
     if (!budget_->Spend()) return std::nullopt;
     std::optional<Complex> z = Compute(e);
-    return z && Finite(*z) ? z : std::nullopt;
+    return z && IsFinite(*z) ? z : std::nullopt;
   }
 
  private:

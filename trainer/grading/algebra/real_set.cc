@@ -19,12 +19,12 @@ bool HasImaginary(const Expr& e) {
                      [](const ExprPtr& arg) { return HasImaginary(*arg); });
 }
 
-bool Empty(const RealPiece& p) {
+bool IsEmpty(const RealPiece& p) {
   const int order = CompareReal(*p.start, *p.end).value_or(-1);
   return order > 0 || (order == 0 && (p.left_open || p.right_open));
 }
 
-RealPiece Meet(const RealPiece& a, const RealPiece& b) {
+RealPiece Overlap(const RealPiece& a, const RealPiece& b) {
   RealPiece result = a;
   const int starts = CompareReal(*a.start, *b.start).value_or(0);
   if (starts < 0) result.start = b.start, result.left_open = b.left_open;
@@ -39,8 +39,8 @@ Pieces Intersect(const Pieces& a, const Pieces& b) {
   Pieces result;
   for (const RealPiece& left : a) {
     for (const RealPiece& right : b) {
-      RealPiece piece = Meet(left, right);
-      if (!Empty(piece) && result.size() <= kMaxPieces) result.push_back(std::move(piece));
+      RealPiece piece = Overlap(left, right);
+      if (!IsEmpty(piece) && result.size() <= kMaxPieces) result.push_back(std::move(piece));
     }
   }
   return result;
@@ -74,12 +74,12 @@ Pieces Complement(const Pieces& merged) {
   bool left_open = true;
   for (const RealPiece& piece : merged) {
     RealPiece gap{start, piece.start, left_open, !piece.left_open};
-    if (!Empty(gap)) result.push_back(gap);
+    if (!IsEmpty(gap)) result.push_back(gap);
     start = piece.end;
     left_open = !piece.right_open;
   }
   RealPiece rest{start, PlusInfinity(), left_open, true};
-  if (!Empty(rest)) result.push_back(rest);
+  if (!IsEmpty(rest)) result.push_back(rest);
   return result;
 }
 

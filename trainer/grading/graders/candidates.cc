@@ -45,7 +45,7 @@ bool IsOperator(std::string_view text, size_t i) {
 }
 
 // Returns whether a valid end of arithmetic is at i, possibly after "**".
-bool SuffixAt(std::string_view text, size_t i) {
+bool EndsAt(std::string_view text, size_t i) {
   if (text.substr(i, 2) == "**") {
     const size_t after = i + 2;
     if (after >= text.size() || IsSpace(text[after]) ||
@@ -79,7 +79,7 @@ std::optional<Candidate> MatchPlainExpression(std::string_view text, size_t star
   // character.
   size_t end = run;
   for (; end > digit + 2; --end) {
-    if (!SuffixAt(text, end)) continue;
+    if (!EndsAt(text, end)) continue;
     size_t after = end;
     if (after < text.size() && (text[after] == '.' || text[after] == ',' || text[after] == ':' ||
                                 text[after] == ')' || text[after] == '$' || IsSpace(text[after]))) {
@@ -185,21 +185,21 @@ class GroupScan {
   std::vector<Candidate> Find(int priority) {
     if (priority <= 50) {
       const bool hope = priority == 0;
-      Anchored("final answer", [&](size_t i) {
+      FindAfterAnchor("final answer", [&](size_t i) {
         return hope ? FinalAnswerIs(i, true) : FinalAnswerJustIs(i, true);
       });
-      Anchored("final answer", [&](size_t i) {
+      FindAfterAnchor("final answer", [&](size_t i) {
         return hope ? FinalAnswerIs(i, false) : FinalAnswerJustIs(i, false);
       });
-      if (!hope) Boxed();
+      if (!hope) FindBoxed();
     } else if (priority < 300) {
       const std::string_view anchor = priority == 100 ? "answer:" : "answer";
-      Anchored(anchor, [&](size_t i) { return LatexAfter(i + anchor.size()); });
-      Anchored(anchor, [&](size_t i) { return NumberAfter(i + anchor.size()); });
+      FindAfterAnchor(anchor, [&](size_t i) { return LatexAfter(i + anchor.size()); });
+      FindAfterAnchor(anchor, [&](size_t i) { return NumberAfter(i + anchor.size()); });
     } else {
-      Everywhere([&](size_t i) { return Latex(i); });
-      Everywhere([&](size_t i) { return MatchPlainExpression(text_, i, false); });
-      Everywhere([&](size_t i) { return MatchPlainNumber(text_, i, false); });
+      FindEverywhere([&](size_t i) { return MatchLatex(i); });
+      FindEverywhere([&](size_t i) { return MatchPlainExpression(text_, i, false); });
+      FindEverywhere([&](size_t i) { return MatchPlainNumber(text_, i, false); });
     }
     // The rightmost end comes first, then the longest match. Ties keep the order of the patterns.
     std::stable_sort(found_.begin(), found_.end(), [](const Candidate& a, const Candidate& b) {
@@ -210,7 +210,7 @@ class GroupScan {
 
  private:
   template <typename Match>
-  void Everywhere(const Match& match) {
+  void FindEverywhere(const Match& match) {
     for (size_t i = 0; i < text_.size();) {
       std::optional<Candidate> candidate = match(i);
       i = candidate ? std::max(candidate->end, i + 1) : i + 1;
@@ -219,7 +219,7 @@ class GroupScan {
   }
 
   template <typename Match>
-  void Anchored(std::string_view anchor, const Match& match) {
+  void FindAfterAnchor(std::string_view anchor, const Match& match) {
     for (size_t i = lower_.find(anchor); i != kNone;) {
       std::optional<Candidate> candidate = match(i);
       size_t next = i + 1;
@@ -232,7 +232,7 @@ class GroupScan {
     }
   }
 
-  std::optional<Candidate> Latex(size_t i) {
+  std::optional<Candidate> MatchLatex(size_t i) {
     auto match = environments_.MatchAt(i);
     if (!match) return std::nullopt;
     Candidate candidate;
@@ -242,22 +242,22 @@ class GroupScan {
     return candidate;
   }
 
-  std::optional<Candidate> Plain(size_t i, bool no_equals_after) const {
+  std::optional<Candidate> MatchPlain(size_t i, bool no_equals_after) const {
     if (auto candidate = MatchPlainExpression(text_, i, no_equals_after)) return candidate;
     return MatchPlainNumber(text_, i, no_equals_after);
   }
 
   // Matches the value after "is" or "is:", possibly after spaces. A plain number includes one of
   // the spaces.
-  std::optional<Candidate> Value(size_t i, bool latex, bool spaces_allowed) {
+  std::optional<Candidate> MatchValue(size_t i, bool latex, bool spaces_allowed) {
     const size_t end = spaces_allowed ? SkipSpaces(text_, i) : i;
     if (latex) {
-      auto candidate = Latex(end);
-      if (!candidate && end > i) candidate = Latex(end - 1);
+      auto candidate = MatchLatex(end);
+      if (!candidate && end > i) candidate = MatchLatex(end - 1);
       return candidate;
     }
     for (size_t k = end + 1; k-- > (end > i ? end - 1 : i);) {
-      if (auto candidate = Plain(k, false)) return candidate;
+      if (auto candidate = MatchPlain(k, false)) return candidate;
     }
     return std::nullopt;
   }
@@ -267,7 +267,7 @@ class GroupScan {
     if (lower_.substr(i, kAnchor.size()) != kAnchor) return std::nullopt;
     i += kAnchor.size();
     if (i < text_.size() && text_[i] == ':') ++i;
-    auto candidate = Value(i, latex, true);
+    auto candidate = MatchValue(i, latex, true);
     if (!candidate) return std::nullopt;
     size_t end = candidate->end;
     if (end < text_.size() && text_[end] == '.') ++end;
@@ -285,7 +285,7 @@ class GroupScan {
       if (word > i && lower_.substr(word, 2) == "is") {
         size_t after = word + 2;
         if (after < text_.size() && text_[after] == ':') ++after;
-        if (auto candidate = Value(after, latex, latex)) return candidate;
+        if (auto candidate = MatchValue(after, latex, latex)) return candidate;
       }
       if (!latex && text_[i] == '\n') return std::nullopt;
     }
@@ -294,7 +294,7 @@ class GroupScan {
 
   std::optional<Candidate> LatexAfter(size_t i) {
     for (int gap = 0; gap <= 50 && i <= text_.size(); ++gap, i = NextCharacter(text_, i)) {
-      if (auto candidate = Latex(i)) return candidate;
+      if (auto candidate = MatchLatex(i)) return candidate;
     }
     return std::nullopt;
   }
@@ -310,19 +310,19 @@ class GroupScan {
     for (auto at = equals.rbegin(); at != equals.rend(); ++at) {
       const size_t end = SkipSpaces(text_, *at + 1);
       for (size_t k = end + 1; k-- > (end > *at + 1 ? end - 1 : *at + 1);) {
-        if (auto candidate = Plain(k, true)) return candidate;
+        if (auto candidate = MatchPlain(k, true)) return candidate;
       }
     }
     // Otherwise: the first number within 50 characters.
     i = start;
     for (int gap = 0; gap <= 50 && i < text_.size(); ++gap, i = NextCharacter(text_, i)) {
-      if (auto candidate = Plain(i, true)) return candidate;
+      if (auto candidate = MatchPlain(i, true)) return candidate;
       if (text_[i] == '\n') break;
     }
     return std::nullopt;
   }
 
-  void Boxed() {
+  void FindBoxed() {
     constexpr std::string_view kBoxed = "\\boxed{";
     const size_t begin = text_.find(kBoxed);
     const size_t end = text_.rfind('}');

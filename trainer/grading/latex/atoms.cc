@@ -189,8 +189,8 @@ ExprPtr Parser::Call() {
   std::string name(Text());
   ++position_;
   ExprPtr power;
-  if (At(Token::kUnderscore) && !SubscriptText(&name)) return Back(start);
-  if (Take(Token::kCaret) && !(power = Script())) return Back(start);
+  if (At(Token::kUnderscore) && !SubscriptText(&name)) return BackTo(start);
+  if (Take(Token::kCaret) && !(power = Script())) return BackTo(start);
   const bool braced =
       At(Token::kLeftBrace) && (Peek(1) == Token::kLeftParen || Peek(1) == Token::kLeftBracket);
   if (braced) ++position_;
@@ -200,7 +200,7 @@ ExprPtr Parser::Call() {
   } else if (At(Token::kLeftBracket)) {
     close = Token::kRightBracket;
   } else {
-    return Back(start);
+    return BackTo(start);
   }
   ++position_;
   std::vector<ExprPtr> args;
@@ -215,14 +215,14 @@ ExprPtr Parser::Call() {
       if (!e) break;
       args.push_back(std::move(e));
     } while (Take(Token::kComma));
-    if (args.size() < 2) return Back(start);
+    if (args.size() < 2) return BackTo(start);
   }
-  if (!Take(close) || (braced && !Take(Token::kRightBrace))) return Back(start);
+  if (!Take(close) || (braced && !Take(Token::kRightBrace))) return BackTo(start);
   ExprPtr call = MakeNode(ExprKind::kCall, std::move(args), name);
   return power ? MakeNode(ExprKind::kPow, {call, power}) : call;
 }
 
-ExprPtr Parser::Back(size_t start) {
+ExprPtr Parser::BackTo(size_t start) {
   position_ = start;
   return nullptr;
 }

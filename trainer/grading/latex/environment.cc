@@ -7,7 +7,7 @@
 namespace taopd::grading::latex {
 namespace {
 
-bool Escaped(std::string_view text, size_t i) { return i > 0 && text[i - 1] == '\\'; }
+bool IsEscaped(std::string_view text, size_t i) { return i > 0 && text[i - 1] == '\\'; }
 
 // Returns the end of -?\d+([.,]\d+)? at i, or kNone if there is no match.
 size_t SimpleNumber(std::string_view text, size_t i) {
@@ -64,7 +64,7 @@ Environments::Environments(std::string_view text)
       newline_(text, "\n"),
       square_(text, "]") {}
 
-std::optional<size_t> Environments::Delimited(size_t start, Piece* piece) {
+std::optional<size_t> Environments::MatchDelimited(size_t start, Piece* piece) {
   const auto take = [&](size_t open, size_t close, size_t width) -> std::optional<size_t> {
     if (close == kNone || close <= open) return std::nullopt;
     piece->text = text_.substr(open, close - open);
@@ -72,10 +72,10 @@ std::optional<size_t> Environments::Delimited(size_t start, Piece* piece) {
   };
   const char c = text_[start];
   const char next = start + 1 < text_.size() ? text_[start + 1] : '\0';
-  if (c == '$' && !Escaped(text_, start)) {
+  if (c == '$' && !IsEscaped(text_, start)) {
     if (next == '$') {
       const size_t close = double_dollar_.From(start + 2);
-      if (close != kNone && !Escaped(text_, close)) {
+      if (close != kNone && !IsEscaped(text_, close)) {
         if (auto end = take(start + 2, close, 2)) return end;
       }
     }
@@ -85,13 +85,13 @@ std::optional<size_t> Environments::Delimited(size_t start, Piece* piece) {
     }
     return std::nullopt;
   }
-  if (c == '\\' && next == '[' && !Escaped(text_, start)) {
+  if (c == '\\' && next == '[' && !IsEscaped(text_, start)) {
     const size_t close = bracket_.From(start + 2);
-    return close != kNone && !Escaped(text_, close) ? take(start + 2, close, 2) : std::nullopt;
+    return close != kNone && !IsEscaped(text_, close) ? take(start + 2, close, 2) : std::nullopt;
   }
-  if (c == '\\' && next == '(' && !Escaped(text_, start)) {
+  if (c == '\\' && next == '(' && !IsEscaped(text_, start)) {
     const size_t close = parenthesis_.From(start + 2);
-    if (close == kNone || Escaped(text_, close) || newline_.From(start + 2) < close)
+    if (close == kNone || IsEscaped(text_, close) || newline_.From(start + 2) < close)
       return std::nullopt;
     return take(start + 2, close, 2);
   }
@@ -106,9 +106,9 @@ std::optional<size_t> Environments::Delimited(size_t start, Piece* piece) {
   return std::nullopt;
 }
 
-std::optional<size_t> Environments::One(size_t start, Piece* piece) {
+std::optional<size_t> Environments::MatchOne(size_t start, Piece* piece) {
   if (start >= text_.size()) return std::nullopt;
-  std::optional<size_t> end = Delimited(start, piece);
+  std::optional<size_t> end = MatchDelimited(start, piece);
   if (!end) {
     const size_t command = text_[start] == '-' ? start + 1 : start;
     if (text_.substr(command, 5) != "\\frac") return std::nullopt;
@@ -127,7 +127,7 @@ std::optional<size_t> Environments::One(size_t start, Piece* piece) {
 std::optional<Match> Environments::MatchAt(size_t start) {
   Match match;
   Piece piece;
-  std::optional<size_t> end = One(start, &piece);
+  std::optional<size_t> end = MatchOne(start, &piece);
   if (!end) return std::nullopt;
   match.pieces.push_back(piece);
   match.end = *end;
@@ -143,9 +143,9 @@ std::optional<Match> Environments::MatchAt(size_t start) {
     if (after == kNone) break;
     const size_t next = SkipSpaces(text_, after);
     piece = {};
-    end = One(next, &piece);
+    end = MatchOne(next, &piece);
     // [ ... ] includes the space before it.
-    if (!end && next > after) end = One(next - 1, &piece);
+    if (!end && next > after) end = MatchOne(next - 1, &piece);
     if (!end) break;
     match.pieces.push_back(piece);
     match.end = *end;

@@ -46,8 +46,8 @@ class Environments {
   std::optional<Match> MatchAt(size_t start);
 
  private:
-  std::optional<size_t> One(size_t start, Piece* piece);
-  std::optional<size_t> Delimited(size_t start, Piece* piece);
+  std::optional<size_t> MatchOne(size_t start, Piece* piece);
+  std::optional<size_t> MatchDelimited(size_t start, Piece* piece);
 
   std::string_view text_;
   NextOccurrence double_dollar_, bracket_, parenthesis_, newline_, square_;

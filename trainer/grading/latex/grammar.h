@@ -115,7 +115,7 @@ class Parser {
   // Parses f(x), f(x,y), f^2(x) or f[x]: a name, then one atom or a list in brackets. Does not move
   // the position if it returns nullptr.
   ExprPtr Call();
-  ExprPtr Back(size_t start);
+  ExprPtr BackTo(size_t start);
   ExprPtr Atom();
   // A symbol with its subscript (part of the name) and superscript (a power), in either order.
   ExprPtr AtomExpr();
