@@ -1,8 +1,18 @@
 #include "trainer/grading/text.h"
 
+#include <absl/strings/ascii.h>
+#include <absl/strings/str_replace.h>
+#include <re2/re2.h>
+
 #include <algorithm>
 
 namespace taopd::grading {
+namespace {
+
+// Debian's absl::string_view is not std's.
+absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
+
+}  // namespace
 
 size_t SkipSpaces(std::string_view text, size_t i) {
   while (i < text.size() && IsSpace(text[i])) ++i;
@@ -15,32 +25,25 @@ size_t SkipDigits(std::string_view text, size_t i) {
 }
 
 std::string Stripped(std::string_view text) {
-  size_t begin = 0, end = text.size();
-  while (begin < end && IsSpace(text[begin])) ++begin;
-  while (end > begin && IsSpace(text[end - 1])) --end;
-  return std::string(text.substr(begin, end - begin));
+  return std::string(absl::StripAsciiWhitespace(View(text)));
 }
 
 void ReplaceAll(std::string* text, std::string_view from, std::string_view to) {
-  std::string out;
-  size_t i = 0, found = text->find(from);
-  if (found == std::string::npos) return;
-  for (; found != std::string::npos; found = text->find(from, i)) {
-    out.append(*text, i, found - i).append(to);
-    i = found + from.size();
-  }
-  *text = out.append(*text, i, std::string::npos);
+  absl::StrReplaceAll({{View(from), View(to)}}, text);
 }
 
-std::string LowerCase(std::string_view text) {
-  std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(), Lower);
-  return out;
-}
+std::string LowerCase(std::string_view text) { return absl::AsciiStrToLower(View(text)); }
 
 size_t NumCharacters(std::string_view text) {
   return static_cast<size_t>(
       std::count_if(text.begin(), text.end(), [](char c) { return !ContinuesCharacter(c); }));
+}
+
+std::optional<std::string> LastMatch(std::string_view text, const RE2& pattern) {
+  re2::StringPiece rest(text.data(), text.size());
+  std::optional<std::string> last;
+  for (std::string found; RE2::FindAndConsume(&rest, pattern, &found);) last = found;
+  return last;
 }
 
 }  // namespace taopd::grading

@@ -1,8 +1,13 @@
 // Small operations on ASCII text that the graders share.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
+
+namespace re2 {
+class RE2;
+}
 
 namespace taopd::grading {
 
@@ -26,5 +31,7 @@ std::string LowerCase(std::string_view text);
 inline bool ContinuesCharacter(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 // Returns the number of Unicode characters of a text in UTF-8.
 size_t NumCharacters(std::string_view text);
+// Returns the pattern's first group in its last match, or nullopt if nothing matches.
+std::optional<std::string> LastMatch(std::string_view text, const re2::RE2& pattern);
 
 }  // namespace taopd::grading

@@ -7,14 +7,6 @@
 namespace taopd::grading {
 namespace {
 
-// Returns the pattern's only group in the last match, or an empty string if nothing matches.
-std::string LastMatch(std::string_view text, const RE2& pattern) {
-  re2::StringPiece rest(text.data(), text.size());
-  std::string found, last;
-  while (RE2::FindAndConsume(&rest, pattern, &found)) last = found;
-  return last;
-}
-
 // "(B)", "B.", "\text{B}", "B) 12 cm" -> "B"
 std::string LeadingChoice(std::string_view text) {
   static const RE2 choice(
@@ -38,8 +30,7 @@ std::string ExtractChoice(std::string_view text, bool is_digit) {
                                RE2::Latin1);
   static const RE2 alone(R"(\b([A-J])\b)", RE2::Latin1);
   for (const RE2* pattern : {is_digit ? &answer_is_digit : &answer_is, &answer_line, &alone}) {
-    std::string found = LastMatch(text, *pattern);
-    if (!found.empty()) return found;
+    if (const auto found = LastMatch(text, *pattern)) return *found;
   }
   return "";
 }

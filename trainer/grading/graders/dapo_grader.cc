@@ -20,8 +20,6 @@ std::string_view LastCharacters(std::string_view text, size_t count) {
   return text.substr(i);
 }
 
-}  // namespace
-
 std::string NormalizeDapoAnswer(std::string_view answer) {
   std::string text(answer.substr(answer.rfind('=') + 1));
   static constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kSubstitutions = {{
@@ -70,19 +68,18 @@ std::string NormalizeDapoAnswer(std::string_view answer) {
   return Stripped(text);
 }
 
+}  // namespace
+
 Verdict GradeDapo(std::string_view response, std::string_view answer) {
   const std::string_view tail = LastCharacters(response, kTailCharacters);
   static const RE2 line(R"((?i)Answer\s*:\s*([^\n]+))", RE2::Latin1);
-  re2::StringPiece rest(tail.data(), tail.size());
-  std::string last;
-  bool found = false;
-  while (RE2::FindAndConsume(&rest, line, &last)) found = true;
+  const std::optional<std::string> last = LastMatch(tail, line);
   Verdict verdict;
-  if (!found) {
+  if (!last) {
     verdict.reason = "no \"Answer:\" line at the end";
     return verdict;
   }
-  verdict.extracted = NormalizeDapoAnswer(last);
+  verdict.extracted = NormalizeDapoAnswer(*last);
   verdict.correct = verdict.extracted == NormalizeDapoAnswer(answer);
   verdict.reason = verdict.correct ? "same text" : "another text";
   return verdict;

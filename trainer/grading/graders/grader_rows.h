@@ -23,7 +23,6 @@ absl::StatusOr<std::unique_ptr<Grader>> MakeRegexGrader(const std::string& answe
 // response is normalized as text (Lewkowycz et al., 2022, appendix D) and must equal the normalized
 // answer.
 Verdict GradeDapo(std::string_view response, std::string_view answer);
-std::string NormalizeDapoAnswer(std::string_view answer);
 
 // The rules of the Qwen2.5-Math evaluation. The answer is the last box, the text after the last
 // "the answer is", or the last number. It is right if one of these holds:

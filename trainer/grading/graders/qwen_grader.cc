@@ -63,11 +63,9 @@ std::string Normalize(std::string_view answer) {
 
 std::string Extract(std::string_view response) {
   if (response.find("boxed{") != std::string_view::npos) {
-    const std::string content = latex::BoxedContent(
-        response.substr(
-            response.rfind("\\boxed") == std::string_view::npos ? 0 : response.rfind("\\boxed")),
-        latex::BoxedMode::kLast);
-    return Normalize(content);
+    const size_t last = response.rfind("\\boxed");
+    if (last != std::string_view::npos) response.remove_prefix(last);
+    return Normalize(latex::BoxedContent(response, latex::BoxedMode::kLast));
   }
   for (const std::string_view phrase : {"he answer is", "final answer is"}) {
     const size_t at = response.rfind(phrase);
@@ -80,14 +78,10 @@ std::string Extract(std::string_view response) {
   std::string numbers(response);
   ReplaceAll(&numbers, ",", "");
   static const RE2 number(R"((-?\d*\.?\d+))", RE2::Latin1);
-  re2::StringPiece rest(numbers);
-  std::string last;
-  while (RE2::FindAndConsume(&rest, number, &last)) {
-  }
-  return Normalize(last);
+  return Normalize(LastMatch(numbers, number).value_or(""));
 }
 
-std::optional<double> Number(std::string text) {
+std::optional<double> ParseQwenNumber(std::string text) {
   ReplaceAll(&text, ",", "");
   bool percent = false;
   if (!text.empty() && text.back() == '%') {
@@ -102,7 +96,7 @@ std::optional<double> Number(std::string text) {
   return percent ? value / 100 : value;
 }
 
-bool Close(double reference, double value) {
+bool AreClose(double reference, double value) {
   for (const double target : {reference / 100, reference, reference * 100}) {
     if (std::abs(target - value) <=
         kRelativeTolerance * std::max(std::abs(target), std::abs(value)))
@@ -112,7 +106,7 @@ bool Close(double reference, double value) {
 }
 
 // Returns the comma-separated parts of (a, b) or [a, b], and nothing for any other text.
-std::vector<std::string> Parts(const std::string& text) {
+std::vector<std::string> ListElements(const std::string& text) {
   if (text.size() < 2 || (text[0] != '(' && text[0] != '[') ||
       (text.back() != ')' && text.back() != ']'))
     return {};
@@ -127,16 +121,16 @@ std::vector<std::string> Parts(const std::string& text) {
   return parts;
 }
 
-bool Equal(const std::string& gold, const std::string& answer, int depth) {
+bool AreEqual(const std::string& gold, const std::string& answer, int depth) {
   if (LowerCase(gold) == LowerCase(answer)) return true;
-  const auto gold_number = Number(gold), answer_number = Number(answer);
-  if (gold_number && answer_number) return Close(*gold_number, *answer_number);
+  const auto gold_number = ParseQwenNumber(gold), answer_number = ParseQwenNumber(answer);
+  if (gold_number && answer_number) return AreClose(*gold_number, *answer_number);
   if (gold.empty() || answer.empty()) return false;
-  const auto gold_parts = Parts(gold), answer_parts = Parts(answer);
+  const auto gold_parts = ListElements(gold), answer_parts = ListElements(answer);
   if (depth < 3 && gold_parts.size() > 1 && gold_parts.size() == answer_parts.size()) {
     bool all = true;
     for (size_t i = 0; i < gold_parts.size() && all; ++i)
-      all = Equal(gold_parts[i], answer_parts[i], depth + 1);
+      all = AreEqual(gold_parts[i], answer_parts[i], depth + 1);
     if (all) return true;
   }
   const ExprPtr left = latex::Parse(gold), right = latex::Parse(answer);
@@ -149,7 +143,7 @@ bool Equal(const std::string& gold, const std::string& answer, int depth) {
 Verdict GradeQwenMath(std::string_view response, std::string_view answer) {
   Verdict verdict;
   verdict.extracted = Extract(response);
-  verdict.correct = !verdict.extracted.empty() && Equal(Normalize(answer), verdict.extracted, 0);
+  verdict.correct = !verdict.extracted.empty() && AreEqual(Normalize(answer), verdict.extracted, 0);
   verdict.reason = verdict.extracted.empty() ? "no answer found"
                    : verdict.correct         ? "equal"
                                              : "not equal";
