@@ -1,10 +1,9 @@
-#include "trainer/grading/graders/math_grader.h"
-
 #include <algorithm>
 #include <array>
 
 #include "trainer/grading/algebra/equality.h"
 #include "trainer/grading/graders/candidates.h"
+#include "trainer/grading/graders/grader_rows.h"
 #include "trainer/grading/latex/normalize.h"
 #include "trainer/grading/latex/parser.h"
 #include "trainer/grading/text.h"
@@ -123,6 +122,34 @@ Reading Read(const Candidate& candidate) {
   return reading;
 }
 
+// Returns math-verify's verdict on an extracted answer.
+Verdict CompareAnswers(const ExtractedAnswer& gold, const ExtractedAnswer& answer) {
+  Verdict verdict;
+  verdict.extracted = answer.value ? answer.value_text : answer.first_text;
+  OperationBudget budget;
+  if (gold.value && answer.value && AnswersEqual(gold.value, answer.value, &budget)) {
+    verdict.correct = true;
+    verdict.reason = "equal";
+    return verdict;
+  }
+  const std::string gold_text = Stripped(gold.first_text),
+                    answer_text = Stripped(answer.first_text);
+  if (!gold_text.empty() && gold_text == answer_text) {
+    verdict.correct = true;
+    verdict.reason = "same text";
+  } else if (!gold.value && gold_text.empty()) {
+    verdict.reason = "the reference answer has nothing to compare with";
+  } else if (!answer.value && answer_text.empty()) {
+    verdict.reason = "no answer found";
+  } else if (!gold.value || !answer.value) {
+    verdict.reason = std::string(gold.value ? "the answer" : "the reference answer") +
+                     " is not readable and the texts differ";
+  } else {
+    verdict.reason = budget.left < 0 ? "too complex to compare" : "not equal";
+  }
+  return verdict;
+}
+
 }  // namespace
 
 ExtractedAnswer ExtractAnswer(std::string_view text) {
@@ -172,33 +199,6 @@ std::string_view AnswerRegion(std::string_view response) {
     if (tail[i] == '}' && --depth == 0) return tail.substr(0, i + 1);
   }
   return tail;
-}
-
-Verdict CompareAnswers(const ExtractedAnswer& gold, const ExtractedAnswer& answer) {
-  Verdict verdict;
-  verdict.extracted = answer.value ? answer.value_text : answer.first_text;
-  OperationBudget budget;
-  if (gold.value && answer.value && AnswersEqual(gold.value, answer.value, &budget)) {
-    verdict.correct = true;
-    verdict.reason = "equal";
-    return verdict;
-  }
-  const std::string gold_text = Stripped(gold.first_text),
-                    answer_text = Stripped(answer.first_text);
-  if (!gold_text.empty() && gold_text == answer_text) {
-    verdict.correct = true;
-    verdict.reason = "same text";
-  } else if (!gold.value && gold_text.empty()) {
-    verdict.reason = "the reference answer has nothing to compare with";
-  } else if (!answer.value && answer_text.empty()) {
-    verdict.reason = "no answer found";
-  } else if (!gold.value || !answer.value) {
-    verdict.reason = std::string(gold.value ? "the answer" : "the reference answer") +
-                     " is not readable and the texts differ";
-  } else {
-    verdict.reason = budget.left < 0 ? "too complex to compare" : "not equal";
-  }
-  return verdict;
 }
 
 Verdict GradeMath(std::string_view response, std::string_view answer) {

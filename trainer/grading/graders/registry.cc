@@ -4,7 +4,6 @@
 #include <string>
 
 #include "trainer/grading/graders/grader_rows.h"
-#include "trainer/grading/graders/math_grader.h"
 #include "trainer/grading/text.h"
 
 namespace taopd::grading {

@@ -1,4 +1,4 @@
-#include "trainer/grading/graders/math_grader.h"
+#include "trainer/grading/graders/grader_rows.h"
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ bool Equal(const std::string& answer, const std::string& gold) {
   return Correct("\\boxed{" + answer + "}", gold);
 }
 
-TEST(BoxedContent, LastWithItsNeighboursOrAll) {
+TEST(BoxedContent, LastWithItsNeighborsOrAll) {
   EXPECT_EQ(
       latex::BoxedContent("\\boxed{1} so far but the result is clearly \\boxed{\\frac{1}{2}}.",
                           latex::BoxedMode::kLast),
