@@ -1,4 +1,3 @@
-#include <cctype>
 #include <exception>
 #include <set>
 #include <string>
@@ -28,9 +27,9 @@ class FunctionGrader final : public Grader {
 bool HasChoices(std::string_view source) {
   // Without a slash this removes nothing: npos + 1 is 0.
   source.remove_prefix(source.rfind('/') + 1);
-  std::string name(source);
-  for (char& c : name)
-    c = c == '-' || c == ' ' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  std::string name = LowerCase(source);
+  ReplaceAll(&name, "-", "_");
+  ReplaceAll(&name, " ", "_");
   static const std::set<std::string> names = {"ai2_arc", "arc_c",    "arc_challenge",
                                               "arc_e",   "arc_easy", "mmlu_pro"};
   return names.contains(name);
@@ -73,25 +72,27 @@ struct Row {
 
 const std::vector<Row>& Rows() {
   static const std::vector<Row> rows = {
-      {{"math", "equal mathematics, as the paper's evaluation judges (math-verify)"},
+      {{"math",
+        "the answers are mathematically equal, as the paper's evaluation judges (math-verify)"},
        false,
        MakeFunctionGrader<GradeMath>},
-      {{"math_dapo", "the \"Answer:\" line as normalised text (DAPO)"},
+      {{"math_dapo", "the \"Answer:\" line equals the answer as normalized text (DAPO)"},
        false,
        MakeFunctionGrader<GradeDapo>},
       {{"auto",
-        "by the data source: math_dapo for it, choice for ARC and MMLU-Pro, else math, or a letter "
-        "or text where there is none; with answer_pattern as exact"},
+        "chooses by the data source: math_dapo for the source of this name, choice for ARC and "
+        "MMLU-Pro, and math for all others. If math finds nothing to compare, a letter or the "
+        "whole text is compared. With answer_pattern it is exact"},
        true,
        MakeAutoGrader},
-      {{"qwen2.5-math", "the rules of the Qwen2.5-Math evaluation"},
+      {{"qwen2.5-math", "the answers are equal by the rules of the Qwen2.5-Math evaluation"},
        false,
        MakeFunctionGrader<GradeQwenMath>},
-      {{"choice", "a letter among choices (ARC-c, MMLU-Pro)"},
+      {{"choice", "the chosen letter equals the answer (ARC-c, MMLU-Pro)"},
        false,
        MakeFunctionGrader<GradeChoice>},
       {{"exact", "the extracted text equals the answer"}, true, MakeExactGrader},
-      {{"numeric", "equal as numbers"}, true, MakeNumericGrader},
+      {{"numeric", "the extracted text and the answer are equal numbers"}, true, MakeNumericGrader},
       {{"regex", "the answer is an RE2 expression that the response matches"},
        false,
        MakeRegexGrader},
