@@ -10,18 +10,17 @@
 namespace taopd::grading {
 namespace {
 
-// Checks the rows of one data source in `file`, one of the shared data files. Returns their number.
-int CheckChoices(const std::string& file, const std::string& wanted_source) {
-  const auto grader = Grader::Make("auto", "");
-  const auto reader = ParquetReader::Open(testing::SharedData(file));
-  EXPECT_OK(grader.status());
-  EXPECT_OK(reader.status());
+TEST(ChoiceData, ArcChallenge) {
+  const std::string path = testing::SharedData("valid_without_mmlu_pro.parquet");
+  if (path.empty()) GTEST_SKIP() << "shared data is absent";
+  ASSERT_OK_AND_ASSIGN(const auto grader, Grader::Make("auto", ""));
+  ASSERT_OK_AND_ASSIGN(const auto reader, ParquetReader::Open(path));
   int num_rows = 0;
-  EXPECT_OK((*reader)->ForEachRow(
+  EXPECT_OK(reader->ForEachRow(
       {"data_source", "reward_model.ground_truth"},
       [&](const nlohmann::ordered_json& row, int64_t number) {
         const std::string source = row["data_source"];
-        if (source != wanted_source) return absl::OkStatus();
+        if (source != "arc_c") return absl::OkStatus();
         ++num_rows;
         const std::string answer = row["reward_model"]["ground_truth"];
         const std::string other(1, answer == "1" || answer == "A"
@@ -36,20 +35,14 @@ int CheckChoices(const std::string& file, const std::string& wanted_source) {
                  {"Answer: ", ""},
                  {"<think>D</think>\n**Answer**: ", "."},
                  {"the final answer is: ", ""}}) {
-          EXPECT_TRUE((*grader)->Grade(before + answer + after, answer, source).correct)
+          EXPECT_TRUE(grader->Grade(before + answer + after, answer, source).correct)
               << "row " << number << ": " << before + answer + after;
-          EXPECT_FALSE((*grader)->Grade(before + other + after, answer, source).correct)
+          EXPECT_FALSE(grader->Grade(before + other + after, answer, source).correct)
               << "row " << number << ": " << before + other + after;
         }
         return absl::OkStatus();
       }));
-  return num_rows;
-}
-
-TEST(ChoiceData, ArcChallenge) {
-  const std::string file = "valid_without_mmlu_pro.parquet";
-  if (testing::SharedData(file).empty()) GTEST_SKIP() << "shared data is absent";
-  EXPECT_EQ(CheckChoices(file, "arc_c"), 1172);
+  EXPECT_EQ(num_rows, 1172);
 }
 
 }  // namespace

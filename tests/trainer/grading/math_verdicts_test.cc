@@ -61,18 +61,23 @@ std::string ListedDisagreements(const std::string& name) {
   return part;
 }
 
-constexpr double kMinAgreement = 0.985, kMaxFalseCorrect = 0.003;  // the project's acceptance
+// Expects the disagreements that the file lists, and no more than the project accepts.
+void ExpectAgreement(const std::vector<json>& rows, const std::string& name) {
+  constexpr double kMinAgreement = 0.985, kMaxFalseCorrect = 0.003;
+  const Agreement result = Compare(rows, "math", "response", "answer");
+  const auto count = static_cast<double>(result.rows);
+  EXPECT_LE(static_cast<double>(result.false_correct + result.false_wrong),
+            (1 - kMinAgreement) * count);
+  EXPECT_LE(static_cast<double>(result.false_correct), kMaxFalseCorrect * count);
+  EXPECT_EQ(result.listing, ListedDisagreements(name));
+}
 
 TEST(MathVerdicts, PaperGrader) {
   const std::string path = testing::SharedData("math/paper_grader_verdicts.jsonl");
   if (path.empty()) GTEST_SKIP() << "shared data is absent";
-  const Agreement result = Compare(ReadRows(path), "math", "response", "answer");
-  const auto rows = static_cast<double>(result.rows);
-  EXPECT_GE(result.rows, 2500u);
-  EXPECT_LE(static_cast<double>(result.false_correct + result.false_wrong),
-            (1 - kMinAgreement) * rows);
-  EXPECT_LE(static_cast<double>(result.false_correct), kMaxFalseCorrect * rows);
-  EXPECT_EQ(result.listing, ListedDisagreements("paper_grader_verdicts"));
+  const auto rows = ReadRows(path);
+  EXPECT_GE(rows.size(), 2500u);
+  ExpectAgreement(rows, "paper_grader_verdicts");
 }
 
 // Spelling variations of published answers, judged by math-verify when golden/make_verdicts.py
@@ -80,34 +85,24 @@ TEST(MathVerdicts, PaperGrader) {
 TEST(MathVerdicts, SpellingVariations) {
   const auto rows = ReadRows(testing::SourcePath("tests/trainer/grading/golden/verdicts.jsonl"));
   ASSERT_GE(rows.size(), 1000u);
-  const Agreement result = Compare(rows, "math", "response", "answer");
-  const auto count = static_cast<double>(result.rows);
-  EXPECT_LE(static_cast<double>(result.false_correct + result.false_wrong),
-            (1 - kMinAgreement) * count);
-  EXPECT_LE(static_cast<double>(result.false_correct), kMaxFalseCorrect * count);
-  EXPECT_EQ(result.listing, ListedDisagreements("verdicts"));
+  ExpectAgreement(rows, "verdicts");
 }
 
-TEST(MathVerdicts, CasesOfMathVerify) {
+TEST(MathVerdicts, CasesOfMathVerifyAndQwenMath) {
   const std::string path = testing::SharedData("math_verify_cases.jsonl");
   if (path.empty()) GTEST_SKIP() << "shared data is absent";
-  std::vector<json> rows = ReadRows(path);
-  std::erase_if(rows, [](const json& row) { return row["grader"] != "math-verify"; });
-  const Agreement result = Compare(rows, "math", "pred", "gold");
-  EXPECT_EQ(result.rows, 163u);
-  EXPECT_LE(result.false_correct + result.false_wrong, 3u) << result.listing;
-  EXPECT_EQ(result.listing, ListedDisagreements("math_verify_cases math-verify"));
-}
-
-TEST(MathVerdicts, CasesOfQwenMath) {
-  const std::string path = testing::SharedData("math_verify_cases.jsonl");
-  if (path.empty()) GTEST_SKIP() << "shared data is absent";
-  std::vector<json> rows = ReadRows(path);
-  std::erase_if(rows, [](const json& row) { return row["grader"] != "qwen2.5-math"; });
-  const Agreement result = Compare(rows, "qwen2.5-math", "pred", "gold");
-  EXPECT_EQ(result.rows, 48u);
-  EXPECT_LE(result.false_correct + result.false_wrong, 2u) << result.listing;
-  EXPECT_EQ(result.listing, ListedDisagreements("math_verify_cases qwen2.5-math"));
+  const struct {
+    std::string program, grader;
+    size_t num_rows, max_disagreements;
+  } cases[] = {{"math-verify", "math", 163, 3}, {"qwen2.5-math", "qwen2.5-math", 48, 2}};
+  for (const auto& c : cases) {
+    std::vector<json> rows = ReadRows(path);
+    std::erase_if(rows, [&](const json& row) { return row["grader"] != c.program; });
+    const Agreement result = Compare(rows, c.grader, "pred", "gold");
+    EXPECT_EQ(result.rows, c.num_rows) << c.program;
+    EXPECT_LE(result.false_correct + result.false_wrong, c.max_disagreements) << result.listing;
+    EXPECT_EQ(result.listing, ListedDisagreements("math_verify_cases " + c.program));
+  }
 }
 
 }  // namespace
