@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -49,7 +50,18 @@ struct Rollout {
 };
 
 // Returns the rollout whose response is request.given_ids.
-Rollout GivenRollout(RolloutRequest request);
+inline Rollout GivenRollout(RolloutRequest request) {
+  Rollout rollout;
+  rollout.prompt_ids = std::move(request.prompt_ids);
+  rollout.response_ids = std::move(request.given_ids);
+  rollout.behavior_log_probs.assign(rollout.response_ids.size(),
+                                    std::numeric_limits<float>::quiet_NaN());
+  rollout.finish = FinishReason::kStop;
+  rollout.source = std::move(request.source);
+  rollout.policy_version = request.policy_version;
+  rollout.is_given = true;
+  return rollout;
+}
 
 class RolloutEngine {
  public:

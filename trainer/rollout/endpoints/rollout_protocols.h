@@ -34,7 +34,7 @@ using MakeRolloutWorker =
 // taopd-teacher with --trainable: the services taopd.v1.Policy and taopd.v1.Teacher.
 absl::StatusOr<std::unique_ptr<RolloutWorker>> MakeGrpcRolloutWorker(
     const RolloutWorkerOptions& options);
-// vLLM: its routes of development mode change weights (trainer/rollout/vllm/vllm_worker.cc).
+// vLLM: its routes of development mode change weights (vllm_rollout_worker.cc).
 absl::StatusOr<std::unique_ptr<RolloutWorker>> MakeVllmRolloutWorker(
     const RolloutWorkerOptions& options);
 

@@ -58,9 +58,9 @@ struct ServerFacts {
   std::string model;
 };
 
-class VllmWorker final : public RolloutWorker {
+class VllmRolloutWorker final : public RolloutWorker {
  public:
-  explicit VllmWorker(const RolloutWorkerOptions& options);
+  explicit VllmRolloutWorker(const RolloutWorkerOptions& options);
 
   const std::string& address() const override { return options_.address; }
   bool needs_probe() const override { return true; }
@@ -101,7 +101,7 @@ class VllmWorker final : public RolloutWorker {
   std::unique_ptr<VllmTransfer> transfer_;  // null unless weights go over NCCL
 };
 
-VllmWorker::VllmWorker(const RolloutWorkerOptions& options)
+VllmRolloutWorker::VllmRolloutWorker(const RolloutWorkerOptions& options)
     : options_(options), http_({options.server}, options) {
   if (options.transfer != WeightTransfer::kNccl) return;
   transfer_ = std::make_unique<VllmTransfer>(
@@ -111,7 +111,7 @@ VllmWorker::VllmWorker(const RolloutWorkerOptions& options)
       [device = options.cuda_device] { return MakeNcclBroadcast(device); });
 }
 
-absl::StatusOr<std::string> VllmWorker::Ask(const std::string& path, const std::string& body,
+absl::StatusOr<std::string> VllmRolloutWorker::Ask(const std::string& path, const std::string& body,
                                             const std::stop_token& stop, int64_t max_reply_bytes) {
   auto reply = http_.Exchange(/*server=*/0, path, body, max_reply_bytes, options_.timeout,
                               /*on_data=*/nullptr, stop);
@@ -120,7 +120,7 @@ absl::StatusOr<std::string> VllmWorker::Ask(const std::string& path, const std::
   return std::move(reply->body);
 }
 
-absl::Status VllmWorker::Check(const RolloutNeeds& needs, const std::stop_token& stop) {
+absl::Status VllmRolloutWorker::Check(const RolloutNeeds& needs, const std::stop_token& stop) {
   TAOPD_ASSIGN_OR_RETURN(const std::string models, Ask("/v1/models", "", stop));
   TAOPD_ASSIGN_OR_RETURN(const ListedModel model, FindListedModel(models, /*wanted=*/""));
   const auto info = Ask("/server_info?config_format=json", "", stop);
@@ -138,7 +138,8 @@ absl::Status VllmWorker::Check(const RolloutNeeds& needs, const std::stop_token&
 }
 
 // The last id of the student's vocabulary must be the server's last one, too.
-absl::Status VllmWorker::CheckVocabulary(const ServerFacts& facts, const std::stop_token& stop) {
+absl::Status VllmRolloutWorker::CheckVocabulary(const ServerFacts& facts,
+                                                const std::stop_token& stop) {
   const auto last = static_cast<int32_t>(facts.needs.vocab_size - 1);
   const auto known = Ask(kGeneratePath, VllmProbeBody({last, last}, facts.model), stop);
   TAOPD_RETURN_IF_ERROR(ExplainMissingRoute(known.status(), "--enable-scale-out"));
@@ -149,17 +150,18 @@ absl::Status VllmWorker::CheckVocabulary(const ServerFacts& facts, const std::st
                          " ids");
 }
 
-absl::StatusOr<std::string> VllmWorker::Version(const std::stop_token& stop) {
+absl::StatusOr<std::string> VllmRolloutWorker::Version(const std::stop_token& stop) {
   TAOPD_ASSIGN_OR_RETURN(const std::string reply, Ask("/weight_info", "", stop));
   return ParseVllmText(reply, "weight_version");
 }
 
-absl::Status VllmWorker::SetVersion(const std::string& version, const std::stop_token& stop) {
+absl::Status VllmRolloutWorker::SetVersion(const std::string& version,
+                                           const std::stop_token& stop) {
   const std::string body = Concat(R"({"new_version": ")", version, R"("})");
   return Ask("/update_weight_version", body, stop).status();
 }
 
-absl::Status VllmWorker::SetWeights(const PolicyWeights& weights, const std::stop_token& stop) {
+absl::Status VllmRolloutWorker::SetWeights(const PolicyWeights& weights, const std::stop_token& stop) {
   const std::shared_ptr<const ServerFacts> facts = LastFacts();
   TAOPD_ASSIGN_OR_RETURN(const std::string version, Version(stop));
   if (version == weights.version) return absl::OkStatus();
@@ -174,7 +176,7 @@ absl::Status VllmWorker::SetWeights(const PolicyWeights& weights, const std::sto
   return SetVersion(weights.version, stop);
 }
 
-absl::Status VllmWorker::Reload(const ServerFacts& facts, std::string directory,
+absl::Status VllmRolloutWorker::Reload(const ServerFacts& facts, std::string directory,
                                 const std::stop_token& stop) {
   std::unique_ptr<UntiedHead> untied;
   if (facts.needs.has_tied_head && facts.info.unties_head) {
@@ -193,7 +195,7 @@ absl::Status VllmWorker::Reload(const ServerFacts& facts, std::string directory,
   return Ask("/collective_rpc", VllmReloadBody(directory), stop).status();
 }
 
-absl::Status VllmWorker::CompareWithProbe(const ServerFacts& facts, const WeightProbe& probe,
+absl::Status VllmRolloutWorker::CompareWithProbe(const ServerFacts& facts, const WeightProbe& probe,
                                           const std::stop_token& stop) {
   TAOPD_ASSIGN_OR_RETURN(const std::string reply,
                          Ask(kGeneratePath, VllmProbeBody(probe.token_ids, facts.model), stop));
@@ -212,7 +214,7 @@ absl::Status VllmWorker::CompareWithProbe(const ServerFacts& facts, const Weight
       ": vLLM has not taken every tensor, or computes another model (see the warnings in its log)");
 }
 
-absl::StatusOr<WorkerRollout> VllmWorker::Generate(const RolloutRequest& request,
+absl::StatusOr<WorkerRollout> VllmRolloutWorker::Generate(const RolloutRequest& request,
                                                    const PolicyWeights& weights,
                                                    const std::stop_token& stop) {
   const std::shared_ptr<const ServerFacts> facts = LastFacts();
@@ -243,7 +245,7 @@ absl::StatusOr<std::unique_ptr<RolloutWorker>> MakeVllmRolloutWorker(
           "rollout.weight_transfer = nccl: the trainer computes on a CPU; set it to directory");
     }
   }
-  return std::make_unique<VllmWorker>(options);
+  return std::make_unique<VllmRolloutWorker>(options);
 }
 
 }  // namespace taopd
