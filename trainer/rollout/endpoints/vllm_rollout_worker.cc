@@ -5,10 +5,10 @@
 // (rollout.on_update), the server reads the directory, its prefix cache is emptied, and generation
 // continues. Then the log-probs of the probe are compared with the student's own, and only a server
 // that passes gets the new version. So a server that reports the new version has loaded all of its
-// weights.
+// weights. Generation also continues if the update fails or is cancelled.
 //
-// With rollout.weight_transfer nccl the server gets the tensors instead (vllm_transfer.h). A reload
-// that fails ends vLLM's engine: the directory must exist on the server's machine. The
+// With rollout.weight_transfer nccl the server gets the tensors instead (vllm_transfer.h).
+// The directory must exist on the server's machine: a reload that fails ends vLLM's engine. The
 // routes that change weights ask for no key (vLLM guards /v1 and /inference alone), so whoever
 // reaches the port can change the weights.
 //
@@ -24,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/log.h"
 #include "trainer/net/http_client.h"
 #include "trainer/net/server_replies.h"
 #include "trainer/rollout/endpoints/rollout_protocols.h"
@@ -38,6 +39,8 @@ constexpr char kGeneratePath[] = "/inference/v1/generate";
 // The version of a server whose weights are being changed, or could not be.
 constexpr char kUpdatingVersion[] = "updating";
 constexpr char kNoArguments[] = "{}";
+// The limit of a resume after a failed update, for which the end of a run waits.
+constexpr absl::Duration kResumeLimit = absl::Seconds(10);
 
 // Returns the limit on the size of a response's JSON.
 int64_t MaxRolloutBytes(const SamplingParams& sampling) {
@@ -45,7 +48,8 @@ int64_t MaxRolloutBytes(const SamplingParams& sampling) {
   return 65536 + sampling.max_new_tokens * (sampling.num_log_probs + 3) * kEntryBytes;
 }
 
-// A route that the server does not have, and the flag that it has been started without.
+// Returns the error of a request, with the flag that vLLM must be started with if the server does
+// not have the route.
 absl::Status ExplainMissingRoute(const absl::Status& error, const char* flag) {
   if (!absl::IsNotFound(error) && !absl::IsPermissionDenied(error)) return error;
   return FailedPrecondition(error.message(), "; start vLLM with ", flag);
@@ -71,14 +75,20 @@ class VllmRolloutWorker final : public RolloutWorker {
                                          const std::stop_token& stop) override;
 
  private:
-  // The body of the reply to one request, which is a GET if `body` is empty. An error names the
-  // path.
+  // Sends a request, a GET if `body` is empty, and returns the body of the reply. An error names
+  // the path.
   absl::StatusOr<std::string> Ask(const std::string& path, const std::string& body,
                                   const std::stop_token& stop,
-                                  int64_t max_reply_bytes = kMaxReplyBytes);
+                                  int64_t max_reply_bytes = kMaxReplyBytes,
+                                  absl::Duration limit = absl::InfiniteDuration());
   absl::StatusOr<std::string> Version(const std::stop_token& stop);
   absl::Status SetVersion(const std::string& version, const std::stop_token& stop);
   absl::Status CheckVocabulary(const ServerFacts& facts, const std::stop_token& stop);
+  // Changes the weights while generation is paused.
+  absl::Status UpdatePaused(const ServerFacts& facts, const PolicyWeights& weights,
+                            const std::stop_token& stop);
+  // Lets generation continue after an update that failed or was cancelled.
+  void ResumeAfterFailure();
   // Makes the server read a directory, or sends what is in it. If the server has a head of its own
   // and the student's is tied, the weights are those of a copy that has a head, too.
   absl::Status Reload(const ServerFacts& facts, std::string directory, const std::stop_token& stop);
@@ -112,9 +122,10 @@ VllmRolloutWorker::VllmRolloutWorker(const RolloutWorkerOptions& options)
 }
 
 absl::StatusOr<std::string> VllmRolloutWorker::Ask(const std::string& path, const std::string& body,
-                                            const std::stop_token& stop, int64_t max_reply_bytes) {
-  auto reply = http_.Exchange(/*server=*/0, path, body, max_reply_bytes, options_.timeout,
-                              /*on_data=*/nullptr, stop);
+                                                   const std::stop_token& stop,
+                                                   int64_t max_reply_bytes, absl::Duration limit) {
+  auto reply = http_.Exchange(/*server=*/0, path, body, max_reply_bytes,
+                              std::min(options_.timeout, limit), /*on_data=*/nullptr, stop);
   if (!reply.ok()) return Annotate(reply.status(), path);
   if (reply->status != 200) return Annotate(ErrorOfReply(*reply, options_), path);
   return std::move(reply->body);
@@ -161,23 +172,43 @@ absl::Status VllmRolloutWorker::SetVersion(const std::string& version,
   return Ask("/update_weight_version", body, stop).status();
 }
 
-absl::Status VllmRolloutWorker::SetWeights(const PolicyWeights& weights, const std::stop_token& stop) {
+absl::Status VllmRolloutWorker::SetWeights(const PolicyWeights& weights,
+                                           const std::stop_token& stop) {
   const std::shared_ptr<const ServerFacts> facts = LastFacts();
   TAOPD_ASSIGN_OR_RETURN(const std::string version, Version(stop));
   if (version == weights.version) return absl::OkStatus();
   TAOPD_RETURN_IF_ERROR(SetVersion(kUpdatingVersion, stop));
-  const char* pause =
-      options_.on_update == OnUpdate::kFinish ? "/pause?mode=wait" : "/pause?mode=abort";
-  TAOPD_RETURN_IF_ERROR(Ask(pause, kNoArguments, stop).status());
-  TAOPD_RETURN_IF_ERROR(Reload(*facts, weights.directory, stop));
-  TAOPD_RETURN_IF_ERROR(Ask("/reset_prefix_cache", kNoArguments, stop).status());
-  TAOPD_RETURN_IF_ERROR(Ask("/resume", kNoArguments, stop).status());
+  const absl::Status updated = UpdatePaused(*facts, weights, stop);
+  if (!updated.ok()) {
+    ResumeAfterFailure();
+    return updated;
+  }
   TAOPD_RETURN_IF_ERROR(CompareWithProbe(*facts, weights.probe, stop));
   return SetVersion(weights.version, stop);
 }
 
+absl::Status VllmRolloutWorker::UpdatePaused(const ServerFacts& facts, const PolicyWeights& weights,
+                                             const std::stop_token& stop) {
+  const char* pause =
+      options_.on_update == OnUpdate::kFinish ? "/pause?mode=wait" : "/pause?mode=abort";
+  TAOPD_RETURN_IF_ERROR(Ask(pause, kNoArguments, stop).status());
+  TAOPD_RETURN_IF_ERROR(Reload(facts, weights.directory, stop));
+  TAOPD_RETURN_IF_ERROR(Ask("/reset_prefix_cache", kNoArguments, stop).status());
+  return Ask("/resume", kNoArguments, stop).status();
+}
+
+// A worker that is left out is not checked again, so nobody else would resume its server. Its
+// version is "updating", so that no answer is taken for one of either weights.
+void VllmRolloutWorker::ResumeAfterFailure() {
+  const absl::Status resumed =
+      Ask("/resume", kNoArguments, {}, kMaxReplyBytes, kResumeLimit).status();
+  if (resumed.ok()) return;
+  LogWarning("the weights were not updated, and the server may stay paused",
+             {{"endpoint", options_.address}, {"error", resumed}});
+}
+
 absl::Status VllmRolloutWorker::Reload(const ServerFacts& facts, std::string directory,
-                                const std::stop_token& stop) {
+                                       const std::stop_token& stop) {
   std::unique_ptr<UntiedHead> untied;
   if (facts.needs.has_tied_head && facts.info.unties_head) {
     // Several workers may read the same directory at once.
@@ -196,7 +227,7 @@ absl::Status VllmRolloutWorker::Reload(const ServerFacts& facts, std::string dir
 }
 
 absl::Status VllmRolloutWorker::CompareWithProbe(const ServerFacts& facts, const WeightProbe& probe,
-                                          const std::stop_token& stop) {
+                                                 const std::stop_token& stop) {
   TAOPD_ASSIGN_OR_RETURN(const std::string reply,
                          Ask(kGeneratePath, VllmProbeBody(probe.token_ids, facts.model), stop));
   TAOPD_ASSIGN_OR_RETURN(const std::vector<float> log_probs,
@@ -215,8 +246,8 @@ absl::Status VllmRolloutWorker::CompareWithProbe(const ServerFacts& facts, const
 }
 
 absl::StatusOr<WorkerRollout> VllmRolloutWorker::Generate(const RolloutRequest& request,
-                                                   const PolicyWeights& weights,
-                                                   const std::stop_token& stop) {
+                                                          const PolicyWeights& weights,
+                                                          const std::stop_token& stop) {
   const std::shared_ptr<const ServerFacts> facts = LastFacts();
   const std::string body = VllmGenerateBody(request, facts->needs, facts->model);
   TAOPD_ASSIGN_OR_RETURN(const std::string reply,

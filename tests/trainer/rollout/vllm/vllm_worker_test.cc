@@ -93,13 +93,6 @@ TEST_F(VllmWorkerTest, ChangesTheWeightsAndGenerates) {
                "\"000002-b\" instead of \"000001-a\"");
 }
 
-TEST_F(VllmWorkerTest, AServerThatHasStartedAgainIsGivenItsWeights) {
-  ASSERT_OK(Worker().Check(needs_, never_));
-  // Its version is "default".
-  EXPECT_ERROR(Worker().Generate(request_, Weights("000001-a", "one"), never_), kAborted,
-               "\"default\" instead of \"000001-a\"");
-}
-
 TEST_F(VllmWorkerTest, AReloadThatFailsLeavesNoVersion) {
   ASSERT_OK(Worker().Check(needs_, never_));
   const PolicyWeights first = Weights("000001-a", "one");
@@ -165,13 +158,40 @@ TEST_F(VllmWorkerTest, AnotherVocabularyIsRefused) {
   EXPECT_ERROR(Worker().Check(needs_, never_), kInvalidArgument, "more than the student's 274 ids");
 }
 
+TEST_F(VllmWorkerTest, AnUpdateThatFailsOrIsCancelledLeavesNoServerPaused) {
+  ASSERT_OK(Worker().Check(needs_, never_));
+  const PolicyWeights weights = Weights("000001-a", "one");
+  for (const char* path : {"/pause", "/collective_rpc", "/reset_prefix_cache"}) {
+    for (const bool ends_run : {false, true}) {
+      SCOPED_TRACE(Concat(path, ends_run ? ", the run ends" : ""));
+      const std::stop_source run;
+      vllm_.SetHandler(path, [run, ends_run](const httplib::Request&, httplib::Response& reply) {
+        reply.status = 400;
+        if (ends_run) run.request_stop();
+      });
+      const absl::Status updated = Worker().SetWeights(weights, run.get_token());
+      if (ends_run) {
+        EXPECT_FALSE(updated.ok());
+      } else {
+        EXPECT_ERROR(updated, kInvalidArgument, path);
+      }
+      EXPECT_EQ(vllm_.calls().back(), "/resume");
+      EXPECT_FALSE(vllm_.is_paused());
+      EXPECT_EQ(vllm_.version(), "updating");
+    }
+    vllm_.SetHandler(path, nullptr);
+  }
+}
+
 TEST_F(VllmWorkerTest, ResumesAServerThatADeadTrainerHasPaused) {
   ASSERT_OK(Worker().Check(needs_, never_));
   const PolicyWeights weights = Weights("000001-a", "one");
-  vllm_.SetHandler("/collective_rpc",
-                   [](const httplib::Request&, httplib::Response& reply) { reply.status = 503; });
-  EXPECT_ERROR(Worker().SetWeights(weights, never_), kUnavailable, "503");
+  const auto fail = [](const httplib::Request&, httplib::Response& reply) { reply.status = 503; };
+  vllm_.SetHandler("/collective_rpc", fail);
+  vllm_.SetHandler("/resume", fail);
+  EXPECT_ERROR(Worker().SetWeights(weights, never_), kUnavailable, "/collective_rpc: HTTP 503");
   EXPECT_TRUE(vllm_.is_paused());
+  vllm_.SetHandler("/resume", nullptr);
   ASSERT_OK(Worker().Check(needs_, never_));
   EXPECT_FALSE(vllm_.is_paused());
 }
@@ -188,12 +208,12 @@ TEST_F(VllmWorkerTest, FaultsOfGenerateAreToldApart) {
                      });
   };
   const std::string error = R"({"error":{"message":"engine","type":"x","param":null,"code":0}})";
-  answer(500, error);
-  EXPECT_ERROR(Worker().Generate(request_, weights, never_), kInternal, "HTTP 500: engine");
-  answer(503, error);
-  EXPECT_ERROR(Worker().Generate(request_, weights, never_), kUnavailable, "HTTP 503: engine");
-  answer(400, error);
-  EXPECT_ERROR(Worker().Generate(request_, weights, never_), kInvalidArgument, "HTTP 400: engine");
+  for (const auto& [status, code] : {std::pair(500, kInternal), std::pair(503, kUnavailable),
+                                     std::pair(400, kInvalidArgument)}) {
+    answer(status, error);
+    EXPECT_ERROR(Worker().Generate(request_, weights, never_), code,
+                 Concat("HTTP ", status, ": engine"));
+  }
   answer(200, "{\"choices\": [{\"token_ids\": [1");
   EXPECT_ERROR(Worker().Generate(request_, weights, never_), kDataLoss, "");
   answer(200, std::string(1 << 20, ' '));
@@ -286,16 +306,6 @@ TEST_F(VllmWorkerTest, DropsSequencesIfAskedTo) {
   ASSERT_OK(restarting->Check(needs_, never_));
   ASSERT_OK(restarting->SetWeights(Weights("000002-b", "two"), never_));
   EXPECT_EQ(mode, "abort");
-}
-
-TEST(MakeVllmRolloutWorkerTest, RefusesByName) {
-  RolloutWorkerOptions options;
-  options.address = "vllm+http://127.0.0.1:1";
-  options.server = *ParseHttpUrl("http://127.0.0.1:1");
-  EXPECT_OK(MakeVllmRolloutWorker(options));
-  options.transfer = WeightTransfer::kStream;
-  EXPECT_ERROR(MakeVllmRolloutWorker(options), kInvalidArgument,
-               "rollout.weight_transfer = stream");
 }
 
 }  // namespace
