@@ -7,9 +7,8 @@
 
 namespace taopd {
 
-void LocalRolloutEngine::Generate(std::vector<RolloutRequest> requests,
-                                  std::function<void(int64_t, absl::StatusOr<Rollout>)> done) {
-  auto shared_done = std::make_shared<decltype(done)>(std::move(done));
+void LocalRolloutEngine::Generate(std::vector<RolloutRequest> requests, Done done) {
+  auto shared_done = std::make_shared<Done>(std::move(done));
   std::vector<std::pair<InferenceRequest, InferenceDone>> batch;
   batch.reserve(requests.size());
   if (num_open_->load() == 0) handles_.clear();

@@ -65,13 +65,15 @@ inline Rollout GivenRollout(RolloutRequest request) {
 
 class RolloutEngine {
  public:
+  // Receives the index of a request, and the rollout.
+  using Done = std::function<void(int64_t index, absl::StatusOr<Rollout>)>;
+
   virtual ~RolloutEngine() = default;
   // Starts generating all responses and returns immediately. Calls done(i, rollout) once for each
-  // request, in any order and on any thread. `done` must not block: the responses that are being
-  // generated wait for it, also while it decodes or grades one. The weights must not change until
-  // every `done` has run.
-  virtual void Generate(std::vector<RolloutRequest> requests,
-                        std::function<void(int64_t index, absl::StatusOr<Rollout>)> done) = 0;
+  // request, in any order and on any thread. `done` must not block: generation waits for it, even
+  // while it decodes or grades a response. The weights must not change until every `done` has
+  // run.
+  virtual void Generate(std::vector<RolloutRequest> requests, Done done) = 0;
   // Ends all unfinished requests soon, with CANCELLED. Only the thread that called Generate may
   // call it.
   virtual void CancelAll() {}
@@ -84,8 +86,7 @@ class LocalRolloutEngine final : public RolloutEngine {
   explicit LocalRolloutEngine(InferenceEngine* engine,
                               std::function<int64_t()> policy_version = nullptr)
       : engine_(engine), policy_version_(std::move(policy_version)) {}
-  void Generate(std::vector<RolloutRequest> requests,
-                std::function<void(int64_t, absl::StatusOr<Rollout>)> done) override;
+  void Generate(std::vector<RolloutRequest> requests, Done done) override;
   void CancelAll() override;
 
  private:

@@ -20,6 +20,8 @@ bool IsLoss(const absl::Status& error) {
          absl::IsResourceExhausted(error) || absl::IsInternal(error) || absl::IsUnknown(error);
 }
 
+absl::Status NotNeeded() { return absl::CancelledError("the rollout is no longer needed"); }
+
 absl::Status CheckAnswer(const WorkerRollout& answer, const RolloutRequest& request,
                          int64_t vocab_size) {
   const size_t num_tokens = answer.response_ids.size();
@@ -131,9 +133,9 @@ void RemoteRolloutEngine::Generate(std::vector<RolloutRequest> requests, Done do
       }
     }
     Dispatch();
-    for (auto& hopeless : TakeUnanswerable()) ended.push_back(std::move(hopeless));
+    for (auto& unanswerable : TakeUnanswerable()) ended.push_back(std::move(unanswerable));
   }
-  Deliver(std::move(ended));
+  AnswerAll(std::move(ended));
   for (Job& job : given) (*job.done)(job.index, GivenRollout(std::move(job.request)));
 }
 
@@ -143,12 +145,11 @@ void RemoteRolloutEngine::CancelAll() {
   {
     absl::MutexLock lock(&mutex_);
     std::swap(stopped, requests_stop_);
-    for (auto& [order, job] : waiting_)
-      ended.emplace_back(std::move(job), absl::CancelledError("the rollout is no longer needed"));
+    for (auto& [order, job] : waiting_) ended.emplace_back(std::move(job), NotNeeded());
     waiting_.clear();
   }
   stopped.request_stop();
-  Deliver(std::move(ended));
+  AnswerAll(std::move(ended));
 }
 
 RemoteRolloutStats RemoteRolloutEngine::stats() const {
@@ -158,7 +159,7 @@ RemoteRolloutStats RemoteRolloutEngine::stats() const {
   stats.num_unfinished = static_cast<int64_t>(waiting_.size());
   for (const auto& worker : workers_) {
     stats.num_unfinished += worker->num_running;
-    stats.num_ready += worker->state == State::kReachable ? 1 : 0;
+    stats.num_reachable += worker->state == State::kReachable ? 1 : 0;
     stats.num_left_out += worker->state == State::kLeftOut ? 1 : 0;
   }
   return stats;
@@ -203,7 +204,7 @@ void RemoteRolloutEngine::Maintain(Worker* worker) {
       Dispatch();
       ended = TakeUnanswerable();
     }
-    Deliver(std::move(ended));
+    AnswerAll(std::move(ended));
   }
 }
 
@@ -211,7 +212,7 @@ void RemoteRolloutEngine::RecordAnswer(const absl::Status& status, Worker* worke
   worker->was_asked = true;
   if (is_stopping_) return;
   if (status.ok()) {
-    if (worker->state == State::kLost && worker->epoch > 0)
+    if (worker->state == State::kLost && worker->num_times_lost > 0)
       LogInfo("a rollout worker answers again", {{"endpoint", worker->worker->address()}});
     worker->state = State::kReachable;
     return;
@@ -220,14 +221,14 @@ void RemoteRolloutEngine::RecordAnswer(const absl::Status& status, Worker* worke
       absl::IsAborted(status)) {
     MarkLost(status, worker);
   } else {
-    Exclude(status, worker);
+    LeaveOut(status, worker);
   }
 }
 
 void RemoteRolloutEngine::MarkLost(const absl::Status& error, Worker* worker) {
   if (worker->state == State::kLeftOut) return;
   if (worker->state == State::kReachable) {
-    ++worker->epoch;
+    ++worker->num_times_lost;
     ++stats_.num_lost;
     LogWarning("a rollout worker is lost; its requests go to others",
                {{"endpoint", worker->worker->address()}, {"error", error}});
@@ -239,7 +240,7 @@ void RemoteRolloutEngine::MarkLost(const absl::Status& error, Worker* worker) {
   worker->pause = std::min(2 * worker->pause, options_.max_pause);
 }
 
-void RemoteRolloutEngine::Exclude(const absl::Status& error, Worker* worker) {
+void RemoteRolloutEngine::LeaveOut(const absl::Status& error, Worker* worker) {
   if (worker->state == State::kLeftOut) return;
   worker->state = State::kLeftOut;
   worker->weights = nullptr;
@@ -260,16 +261,18 @@ void RemoteRolloutEngine::Dispatch() {
     if (best == nullptr || waiting_.empty() || is_stopping_) return;
     const auto node = waiting_.extract(waiting_.begin());
     ++best->num_running;
-    pool_.Enqueue(
-        [this, best, order = node.key(), job = node.mapped(), weights = best->weights,
-         epoch = best->epoch]() mutable { Run(best, order, std::move(job), weights, epoch); });
+    pool_.Enqueue([this, best, order = node.key(), job = node.mapped(), weights = best->weights,
+                   num_times_lost = best->num_times_lost]() mutable {
+      Run(best, order, std::move(job), weights, num_times_lost);
+    });
   }
 }
 
 void RemoteRolloutEngine::Run(Worker* worker, uint64_t order, Job job,
-                              const std::shared_ptr<const PolicyWeights>& weights, int64_t epoch) {
+                              const std::shared_ptr<const PolicyWeights>& weights,
+                              int64_t num_times_lost) {
   absl::StatusOr<WorkerRollout> answer =
-      job.stop.stop_requested() ? absl::CancelledError("the rollout is no longer needed")
+      job.stop.stop_requested() ? NotNeeded()
                                 : worker->worker->Generate(job.request, *weights, job.stop);
   absl::Status error = answer.status();
   if (error.ok()) error = CheckAnswer(*answer, job.request, needs_.vocab_size);
@@ -282,7 +285,7 @@ void RemoteRolloutEngine::Run(Worker* worker, uint64_t order, Job job,
   {
     absl::MutexLock lock(&mutex_);
     --worker->num_running;
-    end = error.ok() ? error : HandleError(error, epoch, &job, worker);
+    end = error.ok() ? error : HandleError(error, num_times_lost, &job, worker);
     if (error.ok()) {
       ++stats_.num_done;
       worker->pause = options_.first_pause;
@@ -293,7 +296,7 @@ void RemoteRolloutEngine::Run(Worker* worker, uint64_t order, Job job,
     Dispatch();
     ended = TakeUnanswerable();
   }
-  Deliver(std::move(ended));
+  AnswerAll(std::move(ended));
   if (!error.ok()) {
     if (!end.ok()) (*job.done)(job.index, end);
     return;
@@ -305,11 +308,10 @@ void RemoteRolloutEngine::Run(Worker* worker, uint64_t order, Job job,
   (*job.done)(job.index, std::move(rollout));
 }
 
-absl::Status RemoteRolloutEngine::HandleError(const absl::Status& error, int64_t epoch, Job* job,
-                                              Worker* worker) {
-  const absl::Status cancelled = absl::CancelledError("the rollout is no longer needed");
-  if (job->stop.stop_requested()) return cancelled;
-  const bool is_old = worker->epoch != epoch;  // it has been lost since
+absl::Status RemoteRolloutEngine::HandleError(const absl::Status& error, int64_t num_times_lost,
+                                              Job* job, Worker* worker) {
+  if (job->stop.stop_requested()) return NotNeeded();
+  const bool is_old = worker->num_times_lost != num_times_lost;  // it has been lost since
   if (absl::IsAborted(error)) {
     if (!is_old && worker->weights != nullptr) {
       LogWarning("a rollout worker has other weights than it was given; it gets them again",
@@ -317,7 +319,7 @@ absl::Status RemoteRolloutEngine::HandleError(const absl::Status& error, int64_t
       worker->weights = nullptr;
     }
   } else if (absl::IsDataLoss(error)) {
-    Exclude(error, worker);
+    LeaveOut(error, worker);
   } else if (IsLoss(error) || absl::IsCancelled(error)) {
     if (!is_old) MarkLost(error, worker);
     const bool is_fault = absl::IsInternal(error) || absl::IsUnknown(error);
@@ -356,7 +358,7 @@ absl::Status RemoteRolloutEngine::DescribeWorkers(absl::StatusCode code) const {
   return absl::Status(code, text);
 }
 
-void RemoteRolloutEngine::Deliver(FinishedJobs ended) {
+void RemoteRolloutEngine::AnswerAll(FinishedJobs ended) {
   for (auto& [job, status] : ended) (*job.done)(job.index, status);
 }
 

@@ -13,8 +13,8 @@
 //   left out    for good: it cannot do what the run needs, its answers break the protocol, or they
 //               come from other weights than were asked for
 //
-// A worker whose queue is full (RESOURCE_EXHAUSTED) counts as lost, too: it is not asked before its
-// pause is over, and stats and the log count the loss.
+// A worker whose queue is full (RESOURCE_EXHAUSTED) is lost, too: it is not asked before its pause
+// is over. Stats count the loss, and the log names it.
 //
 // Waiting requests fail with UNAVAILABLE if no worker has been ready for options.outage_budget, and
 // with FAILED_PRECONDITION as soon as all workers are left out. Both errors name every worker and
@@ -29,7 +29,6 @@
 #include <absl/synchronization/mutex.h>
 #include <absl/time/time.h>
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <stop_token>
@@ -54,7 +53,7 @@ struct RemoteRolloutOptions {
 
 struct RemoteRolloutStats {
   int64_t num_workers = 0;
-  int64_t num_ready = 0;
+  int64_t num_reachable = 0;
   int64_t num_left_out = 0;
   int64_t num_unfinished = 0;  // requests that wait or run
   // Counted since the start:
@@ -82,8 +81,7 @@ class RemoteRolloutEngine final : public RolloutEngine {
   void SetWeights(absl::StatusOr<std::shared_ptr<const PolicyWeights>> weights);
 
   // REQUIRES: the requests' policy_version is the step of the current weights.
-  void Generate(std::vector<RolloutRequest> requests,
-                std::function<void(int64_t, absl::StatusOr<Rollout>)> done) override;
+  void Generate(std::vector<RolloutRequest> requests, Done done) override;
   void CancelAll() override;
 
   RemoteRolloutStats stats() const;
@@ -91,14 +89,13 @@ class RemoteRolloutEngine final : public RolloutEngine {
   bool needs_probe() const;
 
  private:
-  using Done = std::function<void(int64_t, absl::StatusOr<Rollout>)>;
   enum class State { kLost, kReachable, kLeftOut };
   struct Worker {
     std::unique_ptr<RolloutWorker> worker;
     State state = State::kLost;
     std::shared_ptr<const PolicyWeights> weights;  // null: not known
     int64_t num_running = 0;
-    int64_t epoch = 0;  // grows whenever it is lost
+    int64_t num_times_lost = 0;
     absl::Status error = absl::UnavailableError("it has not answered yet");  // the last one
     absl::Duration pause;
     absl::Time retry_at = absl::InfinitePast();
@@ -129,19 +126,19 @@ class RemoteRolloutEngine final : public RolloutEngine {
   void RecordAnswer(const absl::Status& status, Worker* worker)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void MarkLost(const absl::Status& error, Worker* worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Exclude(const absl::Status& error, Worker* worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void LeaveOut(const absl::Status& error, Worker* worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Gives waiting requests to ready workers.
   void Dispatch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Run(Worker* worker, uint64_t order, Job job,
-           const std::shared_ptr<const PolicyWeights>& weights, int64_t epoch);
+           const std::shared_ptr<const PolicyWeights>& weights, int64_t num_times_lost);
   // Updates the worker after an error. Returns the status that the job ends with, or OK if it is to
   // be tried again.
-  absl::Status HandleError(const absl::Status& error, int64_t epoch, Job* job, Worker* worker)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status HandleError(const absl::Status& error, int64_t num_times_lost, Job* job,
+                           Worker* worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Removes and returns the waiting requests if no worker can answer them in time.
   FinishedJobs TakeUnanswerable() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status DescribeWorkers(absl::StatusCode code) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  static void Deliver(FinishedJobs ended);
+  static void AnswerAll(FinishedJobs ended);
 
   const RolloutNeeds needs_;
   const RemoteRolloutOptions options_;

@@ -211,7 +211,7 @@ TEST_F(RemoteRolloutEngineTest, TheWorkOfALostWorkerGoesToOthersUntilItAnswersAg
   RemoteRolloutEngine* const engine = StartWith(0);
   int64_t step = 0;
   // Until it has failed and come back; each batch is whole meanwhile.
-  while (num_failures > 0 || engine->stats().num_ready < 2) {
+  while (num_failures > 0 || engine->stats().num_reachable < 2) {
     Batch(engine, 20, step).ExpectWhole(step);
     engine->SetWeights(Weights(++step));
   }
