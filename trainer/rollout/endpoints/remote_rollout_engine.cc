@@ -141,14 +141,19 @@ void RemoteRolloutEngine::Generate(std::vector<RolloutRequest> requests, Done do
 
 void RemoteRolloutEngine::CancelAll() {
   std::stop_source stopped;
-  FinishedJobs ended;
   {
     absl::MutexLock lock(&mutex_);
     std::swap(stopped, requests_stop_);
+  }
+  // This comes before the waiting requests are taken: from here on, one that fails at a worker ends
+  // instead of waiting for another worker.
+  stopped.request_stop();
+  FinishedJobs ended;
+  {
+    absl::MutexLock lock(&mutex_);
     for (auto& [order, job] : waiting_) ended.emplace_back(std::move(job), NotNeeded());
     waiting_.clear();
   }
-  stopped.request_stop();
   AnswerAll(std::move(ended));
 }
 
