@@ -215,7 +215,8 @@ void RemoteRolloutEngine::Maintain(Worker* worker) {
 
 void RemoteRolloutEngine::RecordAnswer(const absl::Status& status, Worker* worker) {
   worker->was_asked = true;
-  if (is_stopping_) return;
+  // An answer to a request may have left it out meanwhile.
+  if (is_stopping_ || worker->state == State::kLeftOut) return;
   if (status.ok()) {
     if (worker->state == State::kLost && worker->num_times_lost > 0)
       LogInfo("a rollout worker answers again", {{"endpoint", worker->worker->address()}});

@@ -85,6 +85,18 @@ void ExpectExpires(const std::weak_ptr<const PolicyWeights>& weights) {
   EXPECT_TRUE(PollUntil(absl::Seconds(10), [&] { return weights.expired(); }));
 }
 
+// Counts how often the engine looks at the time.
+class CountingClock final : public Clock {
+ public:
+  absl::Time Now() override {
+    ++num_looks;
+    return Clock::Real()->Now();
+  }
+  void SleepFor(absl::Duration duration) override { Clock::Real()->SleepFor(duration); }
+
+  std::atomic<int> num_looks = 0;
+};
+
 // Collects the answers of one batch.
 class Batch {
  public:
@@ -257,20 +269,23 @@ TEST_F(RemoteRolloutEngineTest, AWorkerWithOtherWeightsGetsThemAgain) {
   EXPECT_EQ(engine->stats().num_lost, 0);
 }
 
-TEST_F(RemoteRolloutEngineTest, AnAnswerOfOtherWeightsLeavesTheWorkerOutByName) {
+// Each version is a directory on a disk, so nobody may hold one that is not needed.
+TEST_F(RemoteRolloutEngineTest, AWorkerThatAnswersWithOtherWeightsIsNamedAndHoldsNoVersion) {
   ScriptedWorker* const old = Add("old-worker");
   Add("b");
-  std::string first;
   old->on_generate = [&](const auto& request, const auto& weights, const auto&) {
     return AnswerTo(request, weights.step == 0 ? weights.version : "step-0");
   };
   RemoteRolloutEngine* const engine = StartWith(0);
   Batch(engine, 20, 0).ExpectWhole(0);
   int64_t step = 0;
+  std::weak_ptr<const PolicyWeights> last;
   ::testing::internal::CaptureStderr();
   while (engine->stats().num_left_out == 0) {
     ASSERT_LT(step, 1000) << "it is not left out";
-    engine->SetWeights(Weights(++step));
+    std::shared_ptr<const PolicyWeights> weights = Weights(++step);
+    last = weights;
+    engine->SetWeights(std::move(weights));
     Batch(engine, 20, step).ExpectWhole(step);
   }
   const std::string log = ::testing::internal::GetCapturedStderr();
@@ -280,6 +295,7 @@ TEST_F(RemoteRolloutEngineTest, AnAnswerOfOtherWeightsLeavesTheWorkerOutByName) 
   engine->SetWeights(Weights(++step));
   Batch(engine, 20, step).ExpectWhole(step);
   EXPECT_EQ(old->num_generated, num_before);
+  ExpectExpires(last);
 }
 
 TEST_F(RemoteRolloutEngineTest, AnswersThatBreakTheProtocolLeaveTheWorkerOut) {
@@ -312,7 +328,6 @@ TEST_F(RemoteRolloutEngineTest, WeightsThatArriveDamagedAreSentAgain) {
   EXPECT_EQ(a->Versions().size(), 3u);
 }
 
-// Each version is a directory on a disk, so nobody may hold one that is not needed.
 TEST_F(RemoteRolloutEngineTest, ASlowWorkerHoldsOnlyTheVersionThatItReads) {
   ScriptedWorker* const slow = Add("slow");
   Add("b");
@@ -343,26 +358,34 @@ TEST_F(RemoteRolloutEngineTest, ASlowWorkerHoldsOnlyTheVersionThatItReads) {
   engine_.reset();  // its threads use the notifications
 }
 
-TEST_F(RemoteRolloutEngineTest, AWorkerThatIsLeftOutHoldsNoVersion) {
-  ScriptedWorker* const bad = Add("bad");
-  Add("b");
-  bad->on_generate = [](const auto& request, const auto&, const auto&) {
+// An answer to an open request leaves the worker out while it is checked again.
+TEST_F(RemoteRolloutEngineTest, AWorkerThatIsLeftOutStaysSoThoughItsCheckAnswers) {
+  ScriptedWorker* const a = Add("a");
+  CountingClock clock;
+  clock_ = &clock;
+  std::atomic<int> num_checks = 0, num_open = 0;
+  absl::Notification both_open, is_checked, is_left_out;
+  a->on_check = [&] {
+    if (++num_checks != 2) return;
+    is_checked.Notify();
+    is_left_out.WaitForNotification();
+  };
+  a->on_generate = [&](const auto& request, const auto&,
+                       const auto&) -> absl::StatusOr<WorkerRollout> {
+    if (++num_open == 2) both_open.Notify();
+    both_open.WaitForNotification();
+    if (HasSeedOne(request)) return Unavailable("it was killed");
+    is_checked.WaitForNotification();
     return AnswerTo(request, "another");
   };
-  RemoteRolloutEngine* const engine = Start();
-  std::weak_ptr<const PolicyWeights> last;
-  int64_t step = 0;
-  while (engine->stats().num_left_out == 0) {
-    ASSERT_LT(step, 1000) << "it is not left out";
-    std::shared_ptr<const PolicyWeights> weights = Weights(step);
-    last = weights;
-    engine->SetWeights(std::move(weights));
-    Batch(engine, 20, step).ExpectWhole(step);
-    ++step;
-  }
-  engine->SetWeights(Weights(step));
-  Batch(engine, 20, step).ExpectWhole(step);
-  ExpectExpires(last);
+  RemoteRolloutEngine* const engine = StartWith(0);
+  for (const auto& answer : Batch(engine, 2, 0).Wait())
+    EXPECT_ERROR(answer, kFailedPrecondition, "another instead of step-0");
+  const int num_looks = clock.num_looks;
+  is_left_out.Notify();
+  EXPECT_TRUE(PollUntil(absl::Seconds(10), [&] { return clock.num_looks > num_looks; }));
+  EXPECT_EQ(engine->stats().num_left_out, 1);
+  engine_.reset();  // its threads use the clock and the notifications
 }
 
 TEST_F(RemoteRolloutEngineTest, AProbeIsNeededIfOneWorkerComparesIt) {
