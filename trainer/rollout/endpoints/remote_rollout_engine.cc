@@ -11,9 +11,15 @@ namespace {
 
 // The longest time that a maintenance thread sleeps between two looks at the clock.
 constexpr absl::Duration kTick = absl::Milliseconds(200);
-// A request fails after this many internal errors of workers. A worker that recovers after each
-// such error would otherwise be asked forever.
+// A request fails after this many internal errors of workers, or answers that did not come in time.
+// A worker that recovers after each of them would otherwise be asked forever.
 constexpr int kMaxFaults = 5;
+// A request fails after this many workers have had other weights. Each of them gets the weights
+// again, so two runs that share a worker would otherwise replace each other's weights forever.
+constexpr int kMaxOtherWeights = 20;
+// A request fails if ready workers have refused it this often, over more than the outage budget. A
+// worker that takes weights but no requests would otherwise be asked forever.
+constexpr int kMinRefusals = 20;
 
 bool IsLoss(const absl::Status& error) {
   return absl::IsUnavailable(error) || absl::IsDeadlineExceeded(error) ||
@@ -202,10 +208,8 @@ void RemoteRolloutEngine::Maintain(Worker* worker) {
     {
       absl::MutexLock lock(&mutex_);
       if (weights != nullptr || checks) RecordAnswer(status, worker);
-      if (weights != nullptr && status.ok()) {
-        worker->weights = weights;
-        worker->pause = options_.first_pause;
-      }
+      // The pause starts over only with a response: the worker may fail again at once.
+      if (weights != nullptr && status.ok()) worker->weights = weights;
       Dispatch();
       ended = TakeUnanswerable();
     }
@@ -324,13 +328,31 @@ absl::Status RemoteRolloutEngine::HandleError(const absl::Status& error, int64_t
                  {{"endpoint", worker->worker->address()}, {"error", error}});
       worker->weights = nullptr;
     }
+    if (++job->num_answers_with_other_weights >= kMaxOtherWeights) {
+      return FailedPrecondition(worker->worker->address(), ", asked ", kMaxOtherWeights,
+                                " times, has other weights than it was given; does another run use "
+                                "it? ",
+                                error.message());
+    }
   } else if (absl::IsDataLoss(error)) {
     LeaveOut(error, worker);
   } else if (IsLoss(error) || absl::IsCancelled(error)) {
     if (!is_old) MarkLost(error, worker);
-    const bool is_fault = absl::IsInternal(error) || absl::IsUnknown(error);
-    if (is_fault && ++job->num_faults >= kMaxFaults)
-      return Annotate(error, Concat(worker->worker->address(), ", asked ", kMaxFaults, " times"));
+    const bool is_late = absl::IsDeadlineExceeded(error);
+    const bool is_fault = is_late || absl::IsInternal(error) || absl::IsUnknown(error);
+    if (is_fault && ++job->num_faults >= kMaxFaults) {
+      return Annotate(error, Concat(worker->worker->address(), ", asked ", kMaxFaults, " times",
+                                    is_late ? " for rollout.timeout_s each" : ""));
+    }
+    // A full queue is not counted: it shows that the worker computes.
+    if (is_fault || absl::IsResourceExhausted(error)) return absl::OkStatus();
+    if (job->num_refusals++ == 0) job->first_refused_at = clock_->Now();
+    if (job->num_refusals >= kMinRefusals &&
+        clock_->Now() - job->first_refused_at > options_.outage_budget) {
+      return Annotate(Unavailable(error.message()),
+                      Concat(worker->worker->address(), ", refused ", job->num_refusals,
+                             " times in more than ", absl::FormatDuration(options_.outage_budget)));
+    }
   } else {
     return Annotate(error, worker->worker->address());
   }

@@ -18,7 +18,9 @@
 //
 // Waiting requests fail with UNAVAILABLE if no worker has been ready for options.outage_budget, and
 // with FAILED_PRECONDITION as soon as all workers are left out. Both errors name every worker and
-// its last error.
+// its last error. A request also fails, with its last error, if five answers to it were internal
+// errors or exceeded the time limit, or if ready workers have refused it 20 times (UNAVAILABLE)
+// during options.outage_budget.
 //
 // Threads: Generate, SetWeights, CancelAll and Connect are called by one thread; stats by any.
 // `done` runs on threads of this object. Each worker has one thread of its own for Check and
@@ -107,7 +109,10 @@ class RemoteRolloutEngine final : public RolloutEngine {
     RolloutRequest request;
     std::shared_ptr<const Done> done;
     std::stop_token stop;
-    int num_faults = 0;  // answers that were an internal error of a worker
+    int num_faults = 0;  // internal errors of workers, and answers that did not come in time
+    int num_answers_with_other_weights = 0;
+    int num_refusals = 0;  // by workers that were ready: UNAVAILABLE or CANCELLED
+    absl::Time first_refused_at = absl::InfinitePast();
   };
   // A call of `done`, made without the lock.
   using FinishedJobs = std::vector<std::pair<Job, absl::Status>>;

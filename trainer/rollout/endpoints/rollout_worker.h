@@ -13,6 +13,7 @@
 //                UNKNOWN again and again ends with that error.
 //   ABORTED      (Generate) the worker does not have the requested weights: it has started again,
 //                or someone else has given it others. SetWeights is called, then it is asked again.
+//                A request that is answered with it again and again ends with FAILED_PRECONDITION.
 //   CANCELLED    the call was stopped by its token.
 //   DATA_LOSS    (SetWeights) the weights did not arrive as they were sent. As for a lost worker.
 //   DATA_LOSS    (Generate) the answer breaks the protocol. The worker is left out from then on.

@@ -424,23 +424,46 @@ TEST_F(RemoteRolloutEngineTest, AWorkerThatCanNeverBeUsedIsRefusedAtTheStart) {
   EXPECT_ERROR(Start()->Connect(absl::Seconds(10)), kFailedPrecondition, "b: vocabulary 5");
 }
 
-TEST_F(RemoteRolloutEngineTest, ARequestThatIsAtFaultFailsAlone) {
-  FailIf(Add("a"), HasSeedOne, InvalidArgument("token_ids is too long"));
-  const auto answers = Batch(StartWith(0), 3, 0).Wait();
-  EXPECT_OK(answers[0]);
-  EXPECT_ERROR(answers[1], kInvalidArgument, "a: token_ids is too long");
-  EXPECT_OK(answers[2]);
+// A request is at fault, breaks every worker, or finds other weights each time: two runs that share
+// a worker would replace each other's weights forever.
+TEST_F(RemoteRolloutEngineTest, ARequestThatNobodyAnswersFailsAlone) {
+  struct Case {
+    std::vector<const char*> workers;
+    absl::Status error;
+    absl::StatusCode code;
+    const char* message;
+  };
+  const Case cases[] = {
+      {{"a"}, InvalidArgument("too long"), kInvalidArgument, "a: too long"},
+      {{"a", "b"}, Internal("a NaN"), kInternal, "asked 5 times: a NaN"},
+      {{"a"}, absl::DeadlineExceededError("x"), kDeadlineExceeded, "rollout.timeout_s each: x"},
+      {{"a"}, absl::AbortedError("x"), kFailedPrecondition, "a, asked 20 times, has other"}};
+  for (const Case& c : cases) {
+    for (const char* address : c.workers) FailIf(Add(address), HasSeedOne, c.error);
+    RemoteRolloutEngine* const engine = StartWith(0);
+    const auto answers = Batch(engine, 3, 0).Wait();
+    EXPECT_OK(answers[0]);
+    EXPECT_ERROR(answers[1], c.code, c.message);
+    EXPECT_OK(answers[2]);
+    EXPECT_EQ(engine->stats().num_left_out, 0);
+    engine_.reset();
+    workers_.clear();
+  }
 }
 
-TEST_F(RemoteRolloutEngineTest, ARequestThatBreaksEveryWorkerEnds) {
-  for (const char* address : {"a", "b"})
-    FailIf(Add(address), HasSeedOne, absl::InternalError("the logits hold a NaN"));
-  RemoteRolloutEngine* const engine = StartWith(0);
-  const auto answers = Batch(engine, 3, 0).Wait();
-  EXPECT_OK(answers[0]);
-  EXPECT_ERROR(answers[1], kInternal, "asked 5 times: the logits hold a NaN");
-  EXPECT_OK(answers[2]);
-  EXPECT_EQ(engine->stats().num_left_out, 0);
+TEST_F(RemoteRolloutEngineTest, ARequestThatReadyWorkersRefuseForTheBudgetFails) {
+  clock_ = &manual_clock_;
+  const auto refuses = [&](const auto&) {
+    manual_clock_.Advance(absl::Minutes(2));
+    return true;
+  };
+  for (const char* address : {"a", "b", "c"}) FailIf(Add(address), refuses, Unavailable("busy"));
+  Batch batch(StartWith(0), 1, 0);
+  EXPECT_TRUE(PollUntil(absl::Seconds(60), [&] {
+    manual_clock_.Advance(absl::Milliseconds(2));  // longer than the pause of a lost worker
+    return engine_->stats().num_unfinished == 0;
+  }));
+  EXPECT_ERROR(batch.Wait()[0], kUnavailable, "refused 20 times in more than 30m: busy");
 }
 
 TEST_F(RemoteRolloutEngineTest, CancelAllEndsWhatRunsAndWhatWaits) {
