@@ -233,6 +233,11 @@ absl::Status GrpcRolloutWorker::SendFile(const PolicyWeights& weights, const std
     part.set_data(std::move(data));
     const absl::StatusOr<int64_t> next = Put(part, stop);
     if (next.ok()) {
+      // Otherwise the same bytes might be sent for ever.
+      if (*next <= offset || *next > file_bytes) {
+        return DataLoss(name, ": the server's next_offset is ", *next, " after a part at ", offset,
+                        " of ", file_bytes, " bytes");
+      }
       offset = *next;
       num_refused = 0;
       continue;
