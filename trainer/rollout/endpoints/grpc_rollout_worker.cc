@@ -23,12 +23,9 @@ namespace {
 
 // The time limit of a call that the server answers at once.
 constexpr absl::Duration kShortTimeout = absl::Seconds(10);
-// A file is given up, with the server's message, after this many refusals in a row.
+// A file is given up, with the server's message, if its parts are refused more often than this in a
+// row.
 constexpr int kMaxRefusedParts = 5;
-
-GrpcChannelOptions ChannelOptionsOf(const RolloutWorkerOptions& options, const TlsPem& pem) {
-  return {options.server.tls, pem, kMaxMessageBytes, absl::Milliseconds(100), absl::Seconds(2)};
-}
 
 // Explains the status of a server that was not started for this.
 absl::Status ExplainUnimplemented(const absl::Status& status) {
@@ -155,7 +152,9 @@ class GrpcRolloutWorker final : public RolloutWorker {
 
 GrpcRolloutWorker::GrpcRolloutWorker(const RolloutWorkerOptions& options, const TlsPem& pem)
     : options_(options),
-      channel_(MakeGrpcChannel("dns:///" + options.server.address, ChannelOptionsOf(options, pem))),
+      channel_(MakeGrpcChannel(
+          "dns:///" + options.server.address,
+          {options.server.tls, pem, kMaxMessageBytes, absl::Milliseconds(100), absl::Seconds(2)})),
       policy_(v1::Policy::NewStub(channel_)),
       teacher_(v1::Teacher::NewStub(channel_)) {}
 
