@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <span>
 
 #include "common/wire/teacher_protocol.h"
@@ -49,7 +50,7 @@ absl::Status VerifyIds(const Row& row, int64_t end_of_ids, std::vector<int32_t>*
   scratch->assign(row.ids_k.begin(), row.ids_k.end());
   std::sort(scratch->begin(), scratch->end());
   const auto twice = std::adjacent_find(scratch->begin(), scratch->end());
-  if (twice != scratch->end()) return BadRow(row, "id ", *twice, " stands twice");
+  if (twice != scratch->end()) return BadRow(row, "id ", *twice, " occurs twice");
   return absl::OkStatus();
 }
 
@@ -57,6 +58,13 @@ double MassOfIds(const Row& row) {
   double mass = 0;
   for (const float log_prob : row.log_probs_k) mass += std::exp(static_cast<double>(log_prob));
   return mass;
+}
+
+// Returns the log-prob of an id, if it is among the row's ids.
+std::optional<float> LogProbOfId(const Row& row, int32_t id) {
+  const auto found = std::find(row.ids_k.begin(), row.ids_k.end(), id);
+  if (found == row.ids_k.end()) return std::nullopt;
+  return row.log_probs_k[found - row.ids_k.begin()];
 }
 
 absl::Status VerifyDistribution(const Row& row) {
@@ -87,14 +95,10 @@ absl::Status VerifyDistribution(const Row& row) {
 absl::Status VerifySampled(const Row& row) {
   const float sampled = row.sampled_log_prob;
   if (!IsLogProb(sampled)) return BadRow(row, "sampled_logprobs is ", sampled);
-  const auto found = std::find(row.ids_k.begin(), row.ids_k.end(), row.sampled_id);
-  if (found != row.ids_k.end()) {
-    const float expected = row.log_probs_k[found - row.ids_k.begin()];
-    if (!AreEqual(sampled, expected)) {
-      return BadRow(row, "sampled_logprobs ", sampled, " contradicts logprobs ", expected,
-                    " of the same id ", row.sampled_id);
-    }
-    return absl::OkStatus();
+  if (const auto expected = LogProbOfId(row, row.sampled_id)) {
+    if (AreEqual(sampled, *expected)) return absl::OkStatus();
+    return BadRow(row, "sampled_logprobs ", sampled, " contradicts logprobs ", *expected,
+                  " of the same id ", row.sampled_id);
   }
   // An id outside the row's ids is at most as probable as the least of them, and part of the tail.
   const float least =
@@ -117,8 +121,7 @@ absl::Status VerifyCandidates(const Row& row) {
   if (!IsLogProb(row.candidate_log_tail)) {
     return BadRow(row, "candidate_log_tail is ", row.candidate_log_tail);
   }
-  double mass = std::exp(static_cast<double>(row.candidate_log_tail));
-  for (const float log_prob : row.log_probs_k) mass += std::exp(static_cast<double>(log_prob));
+  double mass = MassOfIds(row) + std::exp(static_cast<double>(row.candidate_log_tail));
   for (size_t j = 0; j < row.candidate_ids_m.size(); ++j) {
     const int32_t id = row.candidate_ids_m[j];
     const float log_prob = row.candidate_log_probs_m[j];
@@ -127,14 +130,10 @@ absl::Status VerifyCandidates(const Row& row) {
       return BadRow(row, "candidate_logprobs ", log_prob, " contradicts sampled_logprobs ",
                     row.sampled_log_prob, " of the same id ", id);
     }
-    const auto found = std::find(row.ids_k.begin(), row.ids_k.end(), id);
-    if (found != row.ids_k.end()) {
-      const float expected = row.log_probs_k[found - row.ids_k.begin()];
-      if (!AreEqual(log_prob, expected)) {
-        return BadRow(row, "candidate_logprobs ", log_prob, " contradicts logprobs ", expected,
-                      " of the same id ", id);
-      }
-      continue;
+    if (const auto expected = LogProbOfId(row, id)) {
+      if (AreEqual(log_prob, *expected)) continue;
+      return BadRow(row, "candidate_logprobs ", log_prob, " contradicts logprobs ", *expected,
+                    " of the same id ", id);
     }
     if (!row.log_probs_k.empty() && log_prob > row.log_probs_k.back() + kLogProbSlack) {
       return BadRow(row, "candidate_logprobs ", log_prob, " of id ", id,

@@ -7,8 +7,9 @@
 
 namespace taopd {
 
-// Slack for fp32 rounding in comparisons of log-probs (neighbouring fp32 numbers near 1000 are 6e-5
-// apart) and in sums of probabilities. A wrong row is off by far more.
+// Slack for fp32 rounding in comparisons of log-probs (neighboring fp32 numbers near 1000 are 6e-5
+// apart) and in sums of probabilities. A wrong row is off by far more. The log-probs of rollouts
+// from other servers have the same slack above zero (trainer/rollout).
 inline constexpr float kLogProbSlack = 1e-3f;
 inline constexpr double kMassSlack = 1e-3;
 

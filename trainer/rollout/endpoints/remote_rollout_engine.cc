@@ -5,6 +5,7 @@
 
 #include "common/base/check.h"
 #include "common/base/log.h"
+#include "trainer/teacher/verify_scores.h"
 
 namespace taopd {
 namespace {
@@ -47,7 +48,7 @@ absl::Status CheckAnswer(const WorkerRollout& answer, const RolloutRequest& requ
     }
   }
   for (const float log_prob : answer.behavior_log_probs) {
-    if (!std::isfinite(log_prob) || log_prob > 1e-3f)
+    if (!std::isfinite(log_prob) || log_prob > kLogProbSlack)
       return DataLoss("the log-prob of a sampled token is ", log_prob);
   }
   return absl::OkStatus();

@@ -9,16 +9,13 @@
 #include <nlohmann/json.hpp>
 
 #include "common/io/jsonl.h"
+#include "common/wire/vllm_log_prob.h"
+#include "trainer/teacher/verify_scores.h"
 
 namespace taopd {
 namespace {
 
 using Json = nlohmann::json;
-
-// vLLM writes this for the logarithm of zero, and for NaN. No token is sampled that has it.
-constexpr double kLogOfZero = -9999.0;
-// A log-prob is a rounded number: that of a certain token may lie this far above zero.
-constexpr double kMaxLogProb = 1e-3;
 
 absl::Status BadVllmReply(const std::string& what) { return DataLoss("vLLM's reply: ", what); }
 
@@ -55,9 +52,10 @@ absl::StatusOr<int32_t> ParseId(const Json& value, int64_t vocab_size) {
 absl::StatusOr<float> ParseLogProb(const Json& value, const char* name) {
   const double log_prob =
       value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();
-  if (log_prob > kLogOfZero && log_prob <= kMaxLogProb) return static_cast<float>(log_prob);
-  return BadVllmReply(
-      Concat(name, " has a logprob that is not a number in (", kLogOfZero, ", 0]: ", value.dump()));
+  // No token is sampled that has the logarithm of zero.
+  if (log_prob > kVllmLogOfZero && log_prob <= kLogProbSlack) return static_cast<float>(log_prob);
+  return BadVllmReply(Concat(name, " has a logprob that is not a number in (", kVllmLogOfZero,
+                             ", 0]: ", value.dump()));
 }
 
 // Takes the ids of the k most probable tokens of a position from its list, in which the sampled

@@ -12,13 +12,12 @@
 #include <vector>
 
 #include "common/io/jsonl.h"
+#include "common/wire/vllm_log_prob.h"
 #include "trainer/teacher/transport/teacher_protocols.h"
 
 namespace taopd {
 namespace {
 
-// vLLM writes this, or less, for the logarithm of zero.
-constexpr double kVllmLogOfZero = -9999.0;
 constexpr std::string_view kTokenIdPrefix = "token_id:";
 
 struct TokenLogProb {
