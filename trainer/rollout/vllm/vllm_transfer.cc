@@ -45,7 +45,7 @@ absl::StatusOr<int64_t> WorldSizeOf(const std::string& reply) {
 
 }  // namespace
 
-absl::Status VllmTransfer::Beside(
+absl::Status VllmTransfer::WorkDuringRequest(
     const std::string& path, const std::string& body, const std::stop_token& stop,
     const std::function<absl::Status(const WeightBroadcast::KeepWaiting&)>& work) {
   std::stop_source ended;
@@ -78,17 +78,17 @@ absl::Status VllmTransfer::JoinGroup(const std::stop_token& stop) {
                               {"world_size", num_workers + 1},
                               {"nccl_unique_id_b64", absl::Base64Escape(group_->unique_id())},
                               {"packed", false}}}};
-  return Beside("/init_weight_transfer_engine", init.dump(), stop, [&](const auto& keep_waiting) {
-    return group_->Join(num_workers + 1, keep_waiting);
-  });
+  return WorkDuringRequest(
+      "/init_weight_transfer_engine", init.dump(), stop,
+      [&](const auto& keep_waiting) { return group_->Join(num_workers + 1, keep_waiting); });
 }
 
 absl::Status VllmTransfer::Update(const std::string& directory, const std::stop_token& stop) {
   TAOPD_ASSIGN_OR_RETURN(const SafetensorsModel model, OpenSafetensorsModel(directory));
   TAOPD_ASSIGN_OR_RETURN(const std::string body, UpdateBody(model));
   TAOPD_RETURN_IF_ERROR(ask_("/start_weight_update", kEmptyRequest, stop).status());
-  TAOPD_RETURN_IF_ERROR(
-      Beside("/update_weights", body, stop, [&](const auto& keep_waiting) -> absl::Status {
+  TAOPD_RETURN_IF_ERROR(WorkDuringRequest(
+      "/update_weights", body, stop, [&](const auto& keep_waiting) -> absl::Status {
         for (const auto& [name, tensor] : model.tensors)
           TAOPD_RETURN_IF_ERROR(group_->Send(tensor.first, keep_waiting));
         return group_->Finish(keep_waiting);

@@ -46,8 +46,9 @@ class VllmTransfer {
   absl::Status Update(const std::string& directory, const std::stop_token& stop);
   // Runs `work` while the server answers a request, and returns the first error of both. An error
   // of either ends the other.
-  absl::Status Beside(const std::string& path, const std::string& body, const std::stop_token& stop,
-                      const std::function<absl::Status(const WeightBroadcast::KeepWaiting&)>& work);
+  absl::Status WorkDuringRequest(
+      const std::string& path, const std::string& body, const std::stop_token& stop,
+      const std::function<absl::Status(const WeightBroadcast::KeepWaiting&)>& work);
 
   const Ask ask_;
   const MakeBroadcast make_broadcast_;
