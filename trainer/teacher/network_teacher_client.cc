@@ -1,4 +1,5 @@
-// The client of servers: Connect, and the joining of a transport with the retrying client.
+#include "trainer/teacher/network_teacher_client.h"
+
 #include <unistd.h>
 
 #include <algorithm>
@@ -6,7 +7,6 @@
 #include <utility>
 
 #include "common/base/log.h"
-#include "trainer/teacher/client_options.h"
 #include "trainer/teacher/retrying_client.h"
 #include "trainer/teacher/routing_teacher_client.h"
 #include "trainer/teacher/transport/grpc_transport.h"

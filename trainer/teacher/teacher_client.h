@@ -1,7 +1,7 @@
-// The trainer's view of a teacher: a request goes in, scores come out. Implementations:
-// MakeNetworkTeacherClient (client_options.h), which asks servers over gRPC or HTTP; a score cache
-// in front of another client (cache/cached_teacher_client.h); several teachers behind one client
-// (routing_teacher_client.h); and fakes in tests.
+// The trainer's view of a teacher: a request goes in, scores come out. Implementations: a client of
+// servers (network_teacher_client.h), an engine in this process (engine_teacher_client.h), no
+// teacher (no_teacher_client.h), a score cache in front of another client (cache), several teachers
+// behind one client (routing_teacher_client.h), and fakes in tests.
 //
 // Threads: Any thread may call it. `done` runs once per request on a thread of the client; it must
 // not block, and may call Score.

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "proto/taopd/v1/teacher.grpc.pb.h"
-#include "trainer/teacher/client_options.h"
+#include "trainer/teacher/network_teacher_client.h"
 
 namespace taopd::testing {
 

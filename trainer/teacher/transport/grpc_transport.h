@@ -18,7 +18,7 @@
 
 #include "proto/taopd/v1/teacher.grpc.pb.h"
 #include "trainer/net/grpc_channel.h"
-#include "trainer/teacher/client_options.h"
+#include "trainer/teacher/network_teacher_client.h"
 #include "trainer/teacher/score_transport.h"
 #include "trainer/teacher/transport/teacher_protocols.h"
 

@@ -16,7 +16,7 @@
 
 #include "common/base/worker_pool.h"
 #include "trainer/net/http_client.h"
-#include "trainer/teacher/client_options.h"
+#include "trainer/teacher/network_teacher_client.h"
 #include "trainer/teacher/score_transport.h"
 #include "trainer/teacher/transport/teacher_protocols.h"
 

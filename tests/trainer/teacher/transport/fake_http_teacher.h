@@ -11,7 +11,7 @@
 #include <string>
 
 #include "tests/support/http_listener.h"
-#include "trainer/teacher/client_options.h"
+#include "trainer/teacher/network_teacher_client.h"
 
 namespace taopd::testing {
 

@@ -1,4 +1,4 @@
-// The way in which a client reaches the servers of one teacher, and the function that makes it.
+// A client of the servers of one teacher: its options, and the function that makes it.
 #pragma once
 
 #include <absl/time/time.h>
@@ -15,7 +15,7 @@
 
 namespace taopd {
 
-// The seed of the pauses is ignored: it differs in every process.
+// RetryOptions::jitter_seed is not used: the client draws a seed of its own.
 struct TeacherClientOptions : RetryOptions, ClientCredentials {
   int64_t max_message_bytes = kMaxMessageBytes;  // of gRPC
 
@@ -23,8 +23,8 @@ struct TeacherClientOptions : RetryOptions, ClientCredentials {
   std::string model;         // as the server names it; empty: the first that it lists
   int64_t probe_top_k = 16;  // Connect asks for this many log-probs per position
 
-  // The revision that every endpoint must serve, as TeacherInfo has it; empty: any, but all the
-  // same.
+  // The revision that every endpoint must serve, as TeacherInfo has it. If empty, any revision is
+  // accepted, but all endpoints must serve the same one.
   std::string revision;
 };
 
