@@ -73,8 +73,7 @@ absl::StatusOr<TeacherInfo> EngineTeacherClient::Connect(absl::Duration) {
   return started_->info;
 }
 
-void EngineTeacherClient::Score(TeacherRequest request,
-                                std::function<void(absl::StatusOr<TeacherScores>)> done) {
+void EngineTeacherClient::Score(TeacherRequest request, Done done) {
   std::shared_ptr<const Started> started;
   absl::Status refusal;
   {

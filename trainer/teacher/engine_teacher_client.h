@@ -1,7 +1,8 @@
 // A teacher in this process: a client that asks an inference engine instead of a server. The engine
 // computes the scores that taopd-teacher would send for the same weights, with the same bits.
 //
-// Threads: the rules of TeacherClient apply; `done` runs on the engine's thread.
+// Threads: the rules of TeacherClient apply; `done` runs on the engine's thread, or on the calling
+// thread if the request is refused.
 #pragma once
 
 #include <absl/base/thread_annotations.h>
@@ -29,8 +30,7 @@ class EngineTeacherClient final : public TeacherClient {
   // Ignores the timeout. Returns the errors of `start`.
   absl::StatusOr<TeacherInfo> Connect(absl::Duration timeout) override;
   // Besides the errors of TeacherClient, `done` receives those of the engine.
-  void Score(TeacherRequest request,
-             std::function<void(absl::StatusOr<TeacherScores>)> done) override;
+  void Score(TeacherRequest request, Done done) override;
   TeacherClientStats stats() const override;
 
  private:

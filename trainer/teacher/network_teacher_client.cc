@@ -84,8 +84,7 @@ class NetworkTeacherClient final : public TeacherClient {
     return transport_->Check(request, info);
   }
 
-  void Score(TeacherRequest request,
-             std::function<void(absl::StatusOr<TeacherScores>)> done) override {
+  void Score(TeacherRequest request, Done done) override {
     client_.Score(std::move(request), std::move(done));
   }
 

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <utility>
 
@@ -23,8 +22,7 @@ class NoTeacherClient final : public TeacherClient {
     return info;
   }
   // Returns INVALID_ARGUMENT for a request that asks for more than the response token's log-prob.
-  void Score(TeacherRequest request,
-             std::function<void(absl::StatusOr<TeacherScores>)> done) override {
+  void Score(TeacherRequest request, Done done) override {
     if (request.top_k > 0 || request.num_candidates > 0 || request.dense || request.entropy)
       return done(InvalidArgument("teacher.kind = none: there is no teacher to ask"));
     const size_t num_rows = request.token_ids.size() - static_cast<size_t>(request.score_start);

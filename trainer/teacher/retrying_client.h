@@ -30,7 +30,7 @@ namespace taopd {
 
 class RetryingClient {
  public:
-  using Done = std::function<void(absl::StatusOr<TeacherScores>)>;
+  using Done = TeacherClient::Done;
 
   // `transport` and `clock` must outlive the client.
   RetryingClient(const RetryOptions& options, ScoreTransport* transport, Clock* clock);

@@ -83,8 +83,7 @@ const RoutedTeacher* RoutingTeacherClient::TeacherOf(const std::string& source) 
   return found == by_source_.end() ? default_ : found->second;
 }
 
-void RoutingTeacherClient::Score(TeacherRequest request,
-                                 std::function<void(absl::StatusOr<TeacherScores>)> done) {
+void RoutingTeacherClient::Score(TeacherRequest request, Done done) {
   const RoutedTeacher* teacher = TeacherOf(request.source);
   if (teacher == nullptr) {
     return done(InvalidArgument("no teacher has the source \"", request.source, "\" of request \"",

@@ -5,7 +5,6 @@
 // Threads: the rules of TeacherClient apply.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -36,8 +35,7 @@ class RoutingTeacherClient final : public TeacherClient {
   absl::StatusOr<TeacherInfo> Connect(absl::Duration timeout) override;
   absl::Status CheckSize(const TeacherRequest& request, const TeacherInfo& info) const override;
   // Answers INVALID_ARGUMENT on the calling thread for a source that no teacher has.
-  void Score(TeacherRequest request,
-             std::function<void(absl::StatusOr<TeacherScores>)> done) override;
+  void Score(TeacherRequest request, Done done) override;
   TeacherClientStats stats() const override;
 
  private:

@@ -117,6 +117,8 @@ struct TeacherClientStats {
 
 class TeacherClient {
  public:
+  using Done = std::function<void(absl::StatusOr<TeacherScores>)>;
+
   virtual ~TeacherClient() = default;
   // Queries every endpoint. The returned limits are the smallest of the endpoints'. An endpoint
   // that is down takes part as soon as it is back with the same revision. Errors:
@@ -145,8 +147,7 @@ class TeacherClient {
   //                        reply failed verification;
   //   CANCELLED            the client is being destroyed.
   // A teacher's error that is never retried (retry_policy.h) is passed on with its own code.
-  virtual void Score(TeacherRequest request,
-                     std::function<void(absl::StatusOr<TeacherScores>)> done) = 0;
+  virtual void Score(TeacherRequest request, Done done) = 0;
   virtual TeacherClientStats stats() const = 0;
 };
 

@@ -59,8 +59,7 @@ absl::Status CachedTeacherClient::CheckSize(const TeacherRequest& request,
   return teacher_ == nullptr ? absl::OkStatus() : teacher_->CheckSize(request, info);
 }
 
-void CachedTeacherClient::Score(TeacherRequest request,
-                                std::function<void(absl::StatusOr<TeacherScores>)> done) {
+void CachedTeacherClient::Score(TeacherRequest request, Done done) {
   {
     absl::MutexLock lock(&mutex_);
     ++stats_.requests;
@@ -79,8 +78,7 @@ void CachedTeacherClient::Score(TeacherRequest request,
   });
 }
 
-void CachedTeacherClient::LookUp(TeacherRequest request,
-                                 std::function<void(absl::StatusOr<TeacherScores>)> done) {
+void CachedTeacherClient::LookUp(TeacherRequest request, Done done) {
   std::string identity, revision;
   bool is_stopping = false, uses_cache = false;
   {
@@ -120,7 +118,7 @@ void CachedTeacherClient::LookUp(TeacherRequest request,
 }
 
 void CachedTeacherClient::AskTeacher(TeacherRequest request, const std::string& identity,
-                                     std::function<void(absl::StatusOr<TeacherScores>)> done) {
+                                     Done done) {
   auto kept = std::make_shared<TeacherRequest>(request);
   teacher_->Score(std::move(request), [this, kept, identity, done = std::move(done)](
                                           absl::StatusOr<TeacherScores> scores) mutable {

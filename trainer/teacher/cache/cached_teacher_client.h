@@ -8,7 +8,6 @@
 #include <absl/base/thread_annotations.h>
 #include <absl/synchronization/mutex.h>
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,16 +30,14 @@ class CachedTeacherClient final : public TeacherClient {
 
   absl::StatusOr<TeacherInfo> Connect(absl::Duration timeout) override;
   absl::Status CheckSize(const TeacherRequest& request, const TeacherInfo& info) const override;
-  void Score(TeacherRequest request,
-             std::function<void(absl::StatusOr<TeacherScores>)> done) override;
+  void Score(TeacherRequest request, Done done) override;
   TeacherClientStats stats() const override;
   const ScoreCache& cache() const { return *cache_; }
 
  private:
-  void LookUp(TeacherRequest request, std::function<void(absl::StatusOr<TeacherScores>)> done);
+  void LookUp(TeacherRequest request, Done done);
   // Asks the teacher and stores the answer under `identity` unless that is empty.
-  void AskTeacher(TeacherRequest request, const std::string& identity,
-                  std::function<void(absl::StatusOr<TeacherScores>)> done);
+  void AskTeacher(TeacherRequest request, const std::string& identity, Done done);
 
   const std::unique_ptr<ScoreCache> cache_;
   const std::vector<std::string> endpoints_;
