@@ -124,9 +124,8 @@ class NetworkTeacherClient final : public TeacherClient {
         return differ("head_vocab_size", first->head_vocab_size, info.head_vocab_size);
       }
       LowerLimits(info, &agreed);
-      // Replicas on other devices may round otherwise: no reason to refuse them, but to cache
-      // nothing.
-      agreed.has_stable_scores &= info.has_stable_scores && info.canary == first->canary;
+      // Replicas on other devices may round differently. They are accepted, but not cached.
+      agreed.has_stable_scores &= info.canary == first->canary;
     }
     if (!agreed.has_stable_scores) {
       agreed.canary.clear();

@@ -20,6 +20,7 @@ void LowerLimits(const TeacherInfo& info, TeacherInfo* all) {
   all->supports_temperature &= info.supports_temperature;
   all->supports_entropy &= info.supports_entropy;
   all->sends_tail &= info.sends_tail;
+  all->has_stable_scores &= info.has_stable_scores;
   for (const int32_t id : info.eos_token_ids) {
     std::vector<int32_t>& ids = all->eos_token_ids;
     if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);

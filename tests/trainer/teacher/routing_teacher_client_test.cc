@@ -65,6 +65,10 @@ TEST_F(RoutingTest, LimitsAreTheSmallestAndRevisionsAreJoined) {
   EXPECT_EQ(info.max_model_len, 60);
   EXPECT_EQ(info.tokenizer_hash, "abc");
   EXPECT_TRUE(info.sends_tail);
+  EXPECT_TRUE(info.has_stable_scores);
+  TeacherInfo all = info;
+  LowerLimits({.has_stable_scores = false}, &all);
+  EXPECT_FALSE(all.has_stable_scores);
 }
 
 TEST_F(RoutingTest, TokenizersMustBeTheSame) {
