@@ -100,18 +100,11 @@ void RoutingTeacherClient::Score(TeacherRequest request, Done done) {
 
 TeacherClientStats RoutingTeacherClient::stats() const {
   TeacherClientStats all;
+  const std::vector<uint64_t*> sums = all.Counters();
   for (const RoutedTeacher& teacher : teachers_) {
     TeacherClientStats stats = teacher.client->stats();
     stats.name = teacher.name;
-    all.requests += stats.requests;
-    all.retries += stats.retries;
-    all.failures += stats.failures;
-    all.hedges += stats.hedges;
-    all.hedges_won += stats.hedges_won;
-    all.cache_hits += stats.cache_hits;
-    all.cache_misses += stats.cache_misses;
-    all.cache_damaged += stats.cache_damaged;
-    all.cache_evicted += stats.cache_evicted;
+    for (size_t i = 0; i < sums.size(); ++i) *sums[i] += *stats.Counters()[i];
     all.in_flight += stats.in_flight;
     all.queued += stats.queued;
     all.waiting |= stats.waiting;

@@ -3,10 +3,10 @@
 // teacher (no_teacher_client.h), a score cache in front of another client (cache), several teachers
 // behind one client (routing_teacher_client.h), and fakes in tests.
 //
-// Threads: Any thread may call it. `done` runs once per request on a thread of the client; it must
-// not block, and may call Score.
+// Threads: any thread may call it. `done` runs once per request, on a thread of the client or, for
+// a request that is refused at once, on the calling thread. It must not block, and may call Score.
 //
-// End: Destroying the client answers the open requests with CANCELLED and waits for their `done`.
+// End: destroying the client answers the open requests with CANCELLED and waits for their `done`.
 // So the client must not be destroyed inside a `done`.
 #pragma once
 
@@ -113,6 +113,12 @@ struct TeacherClientStats {
   std::vector<EndpointStats> endpoints;
   // One per teacher if there are several; the above are their sums.
   std::vector<TeacherClientStats> teachers;
+
+  // The counters, which are summed over several teachers and over ranks.
+  std::vector<uint64_t*> Counters() {
+    return {&requests,   &retries,      &failures,      &hedges,       &hedges_won,
+            &cache_hits, &cache_misses, &cache_damaged, &cache_evicted};
+  }
 };
 
 class TeacherClient {

@@ -32,15 +32,13 @@ class RoutingTest : public ::testing::Test {
 TEST_F(RoutingTest, TheSourceDecides) {
   auto client = MakeClient({});
   ASSERT_OK(client->Connect(absl::Seconds(20)));
-  const auto math = ScoreOne(client.get(), RequestOf("gsm8k"));
-  ASSERT_OK(math);
-  EXPECT_EQ(math->weight, 2.0);
+  ASSERT_OK_AND_ASSIGN(const auto math, ScoreOne(client.get(), RequestOf("gsm8k")));
+  EXPECT_EQ(math.weight, 2.0);
   EXPECT_EQ(math_.num_calls(), 1);
   EXPECT_EQ(rest_.num_calls(), 0);
   for (const char* source : {"web", ""}) {
-    const auto rest = ScoreOne(client.get(), RequestOf(source));
-    ASSERT_OK(rest);
-    EXPECT_EQ(rest->weight, 0.5);
+    ASSERT_OK_AND_ASSIGN(const auto rest, ScoreOne(client.get(), RequestOf(source)));
+    EXPECT_EQ(rest.weight, 0.5);
   }
   EXPECT_EQ(rest_.num_calls(), 2);
 }
@@ -49,7 +47,7 @@ TEST_F(RoutingTest, ASourceOfNobodyIsNamed) {
   auto client = MakeClient({"web"});
   ASSERT_OK(client->Connect(absl::Seconds(20)));
   EXPECT_OK(ScoreOne(client.get(), RequestOf("web")));
-  EXPECT_ERROR(ScoreOne(client.get(), RequestOf("code")), absl::StatusCode::kInvalidArgument,
+  EXPECT_ERROR(ScoreOne(client.get(), RequestOf("code")), kInvalidArgument,
                "no teacher has the source \"code\"");
 }
 
@@ -75,7 +73,7 @@ TEST_F(RoutingTest, TokenizersMustBeTheSame) {
   math_.info.set_tokenizer_hash("x");
   rest_.info.set_tokenizer_hash("y");
   auto client = MakeClient({});
-  EXPECT_ERROR(client->Connect(absl::Seconds(20)), absl::StatusCode::kFailedPrecondition,
+  EXPECT_ERROR(client->Connect(absl::Seconds(20)), kFailedPrecondition,
                "the teachers math and rest have different tokenizers");
 }
 
