@@ -276,7 +276,11 @@ std::optional<RetryingClient::Answer> RetryingClient::RequeueLocked(
   const bool is_final = !options_.retry || retry == Retry::kNever ||
                         (retry == Retry::kDoubtful && work->num_doubtful >= num_endpoints) ||
                         (IsRefusal(error) && endpoints_.AllRefuse());
-  if (is_final) return Answer{std::move(work), error};
+  if (is_final) work->final_error.Update(error);
+  if (!work->final_error.ok()) {
+    if (work->num_open > 0) return std::nullopt;  // the other attempt may be right
+    return Answer{work, work->final_error};
+  }
   if (retry == Retry::kDoubtful) ++work->num_doubtful;
   ++work->num_failures;
   work->last_error = error;

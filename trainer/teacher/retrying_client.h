@@ -3,8 +3,8 @@
 //
 // retry_policy.h says which failures are retried, endpoint_pool.h which endpoint gets a request. A
 // request is given up when its outage budget is used up. With hedge_after, a request that waits so
-// long for its endpoint is sent to a second one as well; the first answer that is right counts, and
-// the other is dropped when it comes.
+// long for its endpoint is sent to a second one as well. The first valid answer counts; the other
+// is dropped. The request fails only after both attempts have.
 //
 // Threads: any thread may call. Transports call back on their own threads; one timer thread sleeps
 // until the next pause or budget ends. No lock is held while `done` or the transport runs.
@@ -57,6 +57,7 @@ class RetryingClient {
     absl::Time first_failure = absl::InfiniteFuture();
     absl::Time not_before = absl::InfinitePast();
     absl::Status last_error;
+    absl::Status final_error;             // the first one after which nothing is retried
     std::optional<size_t> last_endpoint;  // endpoint of the last failure
     int64_t num_failures = 0;
     int64_t num_doubtful = 0;  // failures of the kind Retry::kDoubtful

@@ -363,17 +363,36 @@ TEST_F(RetryingClientTest, AFailedHedgeLeavesTheFirstAttempt) {
   RetryOptions options = FastOptions(2);
   options.hedge_after = absl::Milliseconds(5);
   Start(options);
+  // The first kind is never retried, the second one is.
+  for (const absl::StatusCode code : {kInvalidArgument, kDataLoss}) {
+    absl::BlockingCounter open(1);
+    client_->Score(ExampleRequest(0), [&](absl::StatusOr<TeacherScores> scores) {
+      EXPECT_OK(scores);
+      open.DecrementCount();
+    });
+    auto held = transport_.TakeHeld(2);
+    held[1].done(Fail(code));
+    held[0].done(Right(held[0].request));
+    open.Wait();
+  }
+  EXPECT_EQ(client_->stats().hedges, 2u);
+  EXPECT_EQ(client_->stats().hedges_won, 0u);
+  EXPECT_EQ(transport_.num_attempts(0) + transport_.num_attempts(1), 4);
+}
+
+TEST_F(RetryingClientTest, AFailureThatIsNeverRetriedCountsIfBothAttemptsFail) {
+  RetryOptions options = FastOptions(2);
+  options.hedge_after = absl::Milliseconds(5);
+  Start(options);
   absl::BlockingCounter open(1);
   client_->Score(ExampleRequest(0), [&](absl::StatusOr<TeacherScores> scores) {
-    EXPECT_OK(scores);
+    EXPECT_ERROR(scores, kInvalidArgument, "as told");
     open.DecrementCount();
   });
   auto held = transport_.TakeHeld(2);
-  held[1].done(Fail(kDataLoss));
-  held[0].done(Right(held[0].request));
+  held[1].done(Fail(kInvalidArgument));
+  held[0].done(Fail(kUnavailable));
   open.Wait();
-  EXPECT_EQ(client_->stats().hedges, 1u);
-  EXPECT_EQ(client_->stats().hedges_won, 0u);
   EXPECT_EQ(transport_.num_attempts(0) + transport_.num_attempts(1), 2);
 }
 
