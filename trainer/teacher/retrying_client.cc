@@ -10,7 +10,7 @@ namespace {
 
 absl::Status Closing() { return absl::CancelledError("the teacher client is closing"); }
 
-// Returns "request "r1"" for messages.
+// Returns the words by which messages name a request, such as: request "r1".
 std::string Named(const TeacherRequest& request) {
   return Concat("request \"", request.request_id, "\"");
 }
@@ -31,8 +31,8 @@ RetryingClient::~RetryingClient() {
   {
     absl::MutexLock lock(&mutex_);
     is_stopping_ = true;
-    for (WorkPtr& work : queue_) {
-      refused_.push_back({std::move(work), Closing()});
+    for (PendingPtr& pending : queue_) {
+      refused_.push_back({std::move(pending), Closing()});
     }
     queue_.clear();
     timer_wake_.Signal();
@@ -70,19 +70,19 @@ TeacherClientStats RetryingClient::stats() const {
 }
 
 void RetryingClient::Score(TeacherRequest request, Done done) {
-  auto work = std::make_shared<Work>();
-  work->request = std::move(request);
-  work->done = std::move(done);
+  auto pending = std::make_shared<PendingRequest>();
+  pending->request = std::move(request);
+  pending->done = std::move(done);
   {
     absl::MutexLock lock(&mutex_);
-    work->info = info_;
+    pending->info = info_;
     ++stats_.requests;
   }
   absl::Status status = FailedPrecondition("Score before Connect: the teacher is not known yet");
-  if (work->info != nullptr) {
-    status = VerifyTeacherRequest(work->request, *work->info);
-    if (status.ok()) status = transport_->Check(work->request, *work->info);
-    status = Annotate(status, Named(work->request));
+  if (pending->info != nullptr) {
+    status = VerifyTeacherRequest(pending->request, *pending->info);
+    if (status.ok()) status = transport_->Check(pending->request, *pending->info);
+    status = Annotate(status, Named(pending->request));
   }
 
   Actions actions;
@@ -91,13 +91,13 @@ void RetryingClient::Score(TeacherRequest request, Done done) {
     if (status.ok() && is_stopping_) status = Closing();
     if (!status.ok()) {
       // Answer on another thread, because the caller may hold a lock that `done` takes.
-      refused_.push_back({std::move(work), status});
+      refused_.push_back({std::move(pending), status});
       timer_wake_.Signal();
       return;
     }
     const absl::Time now = clock_->Now();
-    work->submitted = now;
-    queue_.push_back(std::move(work));
+    pending->submitted = now;
+    queue_.push_back(std::move(pending));
     ScheduleLocked(now, &actions);
     // Full endpoints need no timer, because the next answer makes room. Closed ones and hedges need
     // it.
@@ -135,21 +135,21 @@ void RetryingClient::RunTimer() {
 void RetryingClient::Perform(Actions actions) {
   for (Attempt& attempt : actions.attempts) Begin(std::move(attempt));
   for (Answer& answer : actions.answers) {
-    answer.work->done(std::move(answer.scores));
-    answer.work->done = nullptr;  // its captures must be destroyed before the client
-    answer.work.reset();
+    answer.pending->done(std::move(answer.scores));
+    answer.pending->done = nullptr;  // its captures must be destroyed before the client
+    answer.pending.reset();
     absl::MutexLock lock(&mutex_);
     if (--num_active_ == 0 && is_stopping_) timer_wake_.Signal();
   }
 }
 
 void RetryingClient::Begin(Attempt attempt) {
-  const Work& work = *attempt.work;
+  const PendingRequest& pending = *attempt.pending;
   const size_t endpoint = attempt.endpoint;
   const absl::Duration timeout = attempt.timeout;
   // std::function requires a copyable object, although it is called once.
   auto shared = std::make_shared<Attempt>(std::move(attempt));
-  transport_->Start(endpoint, work.request, *work.info, timeout,
+  transport_->Start(endpoint, pending.request, *pending.info, timeout,
                     [this, shared](ScoreTransport::Result result) {
                       OnResult(std::move(*shared), std::move(result));
                     });
@@ -161,25 +161,25 @@ void RetryingClient::OnResult(Attempt attempt, ScoreTransport::Result result) {
     absl::MutexLock lock(&mutex_);
     const absl::Time now = clock_->Now();
     RecordEndpointLocked(attempt, result, now);
-    std::erase(unhedged_, attempt.work);
-    --attempt.work->num_open;
+    std::erase(unhedged_, attempt.pending);
+    --attempt.pending->num_open;
     std::optional<Answer> answer;
-    if (attempt.work->is_answered) {
+    if (attempt.pending->is_answered) {
       // The other attempt was faster.
     } else if (result.scores.ok()) {
       stats_.hedges_won += attempt.is_hedge;
-      answer = Answer{std::move(attempt.work), std::move(result.scores)};
+      answer = Answer{std::move(attempt.pending), std::move(result.scores)};
     } else {
       answer = RequeueLocked(std::move(attempt), result, now);
       timer_wake_.Signal();
     }
     if (answer.has_value()) {
-      answer->work->is_answered = true;
+      answer->pending->is_answered = true;
       ++num_active_;
       stats_.failures += !answer->scores.ok();
       actions.answers.push_back(std::move(*answer));
     }
-    attempt.work.reset();
+    attempt.pending.reset();
     ScheduleLocked(now, &actions);
     HedgeLocked(now, &actions);
     if (!unhedged_.empty()) timer_wake_.Signal();
@@ -193,54 +193,56 @@ void RetryingClient::OnResult(Attempt attempt, ScoreTransport::Result result) {
 void RetryingClient::ScheduleLocked(absl::Time now, Actions* actions) {
   if (is_stopping_) return;
   for (auto next = queue_.begin(); next != queue_.end() && endpoints_.AnyOpen(now);) {
-    const WorkPtr work = *next;
-    if (work->not_before > now || BudgetEndLocked(*work) <= now) {
+    const PendingPtr pending = *next;
+    if (pending->not_before > now || BudgetEndLocked(*pending) <= now) {
       ++next;
       continue;
     }
-    const size_t endpoint = endpoints_.Choose(work->last_endpoint, now);
-    if (MustAvoidLocked(*work, endpoint, now)) {
+    const size_t endpoint = endpoints_.Choose(pending->last_endpoint, now);
+    if (MustAvoidLocked(*pending, endpoint, now)) {
       ++next;
       continue;
     }
-    if (work->num_failures > 0) ++stats_.retries;
-    BeginLocked(work, endpoint, /*is_hedge=*/false, now, actions);
+    if (pending->num_failures > 0) ++stats_.retries;
+    BeginLocked(pending, endpoint, /*is_hedge=*/false, now, actions);
     if (options_.hedge_after < absl::InfiniteDuration() && endpoints_.size() > 1) {
-      unhedged_.push_back(work);
+      unhedged_.push_back(pending);
     }
     next = queue_.erase(next);
   }
 }
 
-bool RetryingClient::MustAvoidLocked(const Work& work, size_t endpoint, absl::Time now) const {
-  return work.num_doubtful > 0 && work.last_endpoint == endpoint &&
+bool RetryingClient::MustAvoidLocked(const PendingRequest& pending, size_t endpoint,
+                                     absl::Time now) const {
+  return pending.num_doubtful > 0 && pending.last_endpoint == endpoint &&
          endpoints_.AnotherIsOpen(endpoint, now);
 }
 
-void RetryingClient::BeginLocked(const WorkPtr& work, size_t endpoint, bool is_hedge,
+void RetryingClient::BeginLocked(const PendingPtr& pending, size_t endpoint, bool is_hedge,
                                  absl::Time now, Actions* actions) {
   const bool is_probe = endpoints_.BeginAttempt(endpoint);
   ++num_active_;
-  ++work->num_open;
-  work->begun = now;
-  work->endpoint = endpoint;
-  const absl::Duration timeout = std::min(options_.request_timeout, BudgetEndLocked(*work) - now);
-  actions->attempts.push_back({work, endpoint, is_probe, is_hedge, now, timeout});
+  ++pending->num_open;
+  pending->begun = now;
+  pending->endpoint = endpoint;
+  const absl::Duration timeout =
+      std::min(options_.request_timeout, BudgetEndLocked(*pending) - now);
+  actions->attempts.push_back({pending, endpoint, is_probe, is_hedge, now, timeout});
 }
 
 void RetryingClient::HedgeLocked(absl::Time now, Actions* actions) {
   // Requests without an attempt come first.
   if (is_stopping_ || !queue_.empty()) return;
   for (auto next = unhedged_.begin(); next != unhedged_.end();) {
-    const WorkPtr work = *next;
-    if (work->begun + options_.hedge_after > now) return;  // the later ones are not due either
-    const std::optional<size_t> endpoint = endpoints_.ChooseForHedge(work->endpoint, now);
+    const PendingPtr pending = *next;
+    if (pending->begun + options_.hedge_after > now) return;  // the later ones are not due either
+    const std::optional<size_t> endpoint = endpoints_.ChooseForHedge(pending->endpoint, now);
     if (!endpoint.has_value()) {
       ++next;
       continue;
     }
     ++stats_.hedges;
-    BeginLocked(work, *endpoint, /*is_hedge=*/true, now, actions);
+    BeginLocked(pending, *endpoint, /*is_hedge=*/true, now, actions);
     next = unhedged_.erase(next);
   }
 }
@@ -263,79 +265,80 @@ void RetryingClient::RecordEndpointLocked(const Attempt& attempt,
 
 std::optional<RetryingClient::Answer> RetryingClient::RequeueLocked(
     Attempt attempt, const ScoreTransport::Result& result, absl::Time now) {
-  WorkPtr work = std::move(attempt.work);
+  PendingPtr pending = std::move(attempt.pending);
   if (is_stopping_) {
-    if (work->num_open > 0) return std::nullopt;
-    return Answer{std::move(work), Closing()};
+    if (pending->num_open > 0) return std::nullopt;
+    return Answer{std::move(pending), Closing()};
   }
   const absl::Status error =
       Annotate(result.scores.status(),
-               Concat(options_.endpoints[attempt.endpoint], ", ", Named(work->request)));
+               Concat(options_.endpoints[attempt.endpoint], ", ", Named(pending->request)));
   const auto num_endpoints = static_cast<int64_t>(endpoints_.size());
   const Retry retry = RetryOf(result);
   const bool is_final = !options_.retry || retry == Retry::kNever ||
-                        (retry == Retry::kDoubtful && work->num_doubtful >= num_endpoints) ||
+                        (retry == Retry::kDoubtful && pending->num_doubtful >= num_endpoints) ||
                         (IsRefusal(error) && endpoints_.AllRefuse());
-  if (is_final) work->final_error.Update(error);
-  if (!work->final_error.ok()) {
-    if (work->num_open > 0) return std::nullopt;  // the other attempt may be right
-    return Answer{work, work->final_error};
+  if (is_final) pending->final_error.Update(error);
+  if (!pending->final_error.ok()) {
+    if (pending->num_open > 0) return std::nullopt;  // the other attempt may be right
+    return Answer{pending, pending->final_error};
   }
-  if (retry == Retry::kDoubtful) ++work->num_doubtful;
-  ++work->num_failures;
-  work->last_error = error;
-  work->last_endpoint = attempt.endpoint;
-  work->first_failure = std::min(work->first_failure, now);
-  if (work->num_open > 0) return std::nullopt;  // the other attempt decides
-  if (BudgetEndLocked(*work) <= now) return GiveUpLocked(std::move(work));
+  if (retry == Retry::kDoubtful) ++pending->num_doubtful;
+  ++pending->num_failures;
+  pending->last_error = error;
+  pending->last_endpoint = attempt.endpoint;
+  pending->first_failure = std::min(pending->first_failure, now);
+  if (pending->num_open > 0) return std::nullopt;  // the other attempt decides
+  if (BudgetEndLocked(*pending) <= now) return GiveUpLocked(std::move(pending));
 
   // Retry at once if an endpoint is left at which the request has not failed in this round.
-  if (work->num_failures % num_endpoints == 0 || !endpoints_.AnotherIsOpen(attempt.endpoint, now)) {
-    const int64_t round = (work->num_failures + num_endpoints - 1) / num_endpoints;
-    work->not_before = now + backoff_.Pause(round);
+  if (pending->num_failures % num_endpoints == 0 ||
+      !endpoints_.AnotherIsOpen(attempt.endpoint, now)) {
+    const int64_t round = (pending->num_failures + num_endpoints - 1) / num_endpoints;
+    pending->not_before = now + backoff_.Pause(round);
   }
   // Put it at the front, because it has waited longer than the others.
-  queue_.push_front(std::move(work));
+  queue_.push_front(std::move(pending));
   return std::nullopt;
 }
 
-RetryingClient::Answer RetryingClient::GiveUpLocked(WorkPtr work) const {
+RetryingClient::Answer RetryingClient::GiveUpLocked(PendingPtr pending) const {
   const absl::Status status =
-      Unavailable(Named(work->request), " is given up after ", work->num_failures,
-                  work->num_failures == 1 ? " failed attempt" : " failed attempts",
+      Unavailable(Named(pending->request), " is given up after ", pending->num_failures,
+                  pending->num_failures == 1 ? " failed attempt" : " failed attempts",
                   ": outage_budget ", absl::FormatDuration(options_.outage_budget), " is used up; ",
-                  work->last_error.ok() ? "every endpoint fails"
-                                        : "last error: " + work->last_error.ToString());
-  return {std::move(work), status};
+                  pending->last_error.ok() ? "every endpoint fails"
+                                           : "last error: " + pending->last_error.ToString());
+  return {std::move(pending), status};
 }
 
 void RetryingClient::ExpireLocked(absl::Time now, Actions* actions) {
-  for (WorkPtr& work : queue_) {
-    if (BudgetEndLocked(*work) > now) continue;
-    actions->answers.push_back(GiveUpLocked(std::move(work)));
+  for (PendingPtr& pending : queue_) {
+    if (BudgetEndLocked(*pending) > now) continue;
+    actions->answers.push_back(GiveUpLocked(std::move(pending)));
     ++stats_.failures;
     ++num_active_;
   }
   std::erase(queue_, nullptr);
 }
 
-absl::Time RetryingClient::BudgetEndLocked(const Work& work) const {
-  return std::min(work.first_failure, std::max(endpoints_.outage_since(), work.submitted)) +
+absl::Time RetryingClient::BudgetEndLocked(const PendingRequest& pending) const {
+  return std::min(pending.first_failure, std::max(endpoints_.outage_since(), pending.submitted)) +
          options_.outage_budget;
 }
 
 absl::Time RetryingClient::NextWakeLocked(absl::Time now) const {
   if (queue_.empty()) {
     // A request that is due but found no endpoint is considered again after the next answer.
-    for (const WorkPtr& work : unhedged_) {
-      const absl::Time due = work->begun + options_.hedge_after;
+    for (const PendingPtr& pending : unhedged_) {
+      const absl::Time due = pending->begun + options_.hedge_after;
       if (due > now) return due;
     }
     return absl::InfiniteFuture();
   }
   absl::Time next = endpoints_.NextOpening(now);
-  for (const WorkPtr& work : queue_) {
-    for (const absl::Time time : {work->not_before, BudgetEndLocked(*work)}) {
+  for (const PendingPtr& pending : queue_) {
+    for (const absl::Time time : {pending->not_before, BudgetEndLocked(*pending)}) {
       if (time > now) next = std::min(next, time);
     }
   }

@@ -49,7 +49,7 @@ class RetryingClient {
   TeacherClientStats stats() const;
 
  private:
-  struct Work {
+  struct PendingRequest {
     TeacherRequest request;
     Done done;
     std::shared_ptr<const TeacherInfo> info;
@@ -66,9 +66,9 @@ class RetryingClient {
     absl::Time begun;  // the newest attempt
     size_t endpoint = 0;
   };
-  using WorkPtr = std::shared_ptr<Work>;
+  using PendingPtr = std::shared_ptr<PendingRequest>;
   struct Attempt {
-    WorkPtr work;
+    PendingPtr pending;
     size_t endpoint;
     bool is_probe;
     bool is_hedge;
@@ -76,10 +76,10 @@ class RetryingClient {
     absl::Duration timeout;
   };
   struct Answer {
-    WorkPtr work;
+    PendingPtr pending;
     absl::StatusOr<TeacherScores> scores;
   };
-  // Work to do once the lock is released.
+  // The work to do once the lock is released.
   struct Actions {
     std::vector<Attempt> attempts;
     std::vector<Answer> answers;
@@ -91,21 +91,22 @@ class RetryingClient {
   void OnResult(Attempt attempt, ScoreTransport::Result result) ABSL_LOCKS_EXCLUDED(mutex_);
 
   void ScheduleLocked(absl::Time now, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void BeginLocked(const WorkPtr& work, size_t endpoint, bool is_hedge, absl::Time now,
+  void BeginLocked(const PendingPtr& pending, size_t endpoint, bool is_hedge, absl::Time now,
                    Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Starts a second attempt for requests whose first endpoint is slow.
   void HedgeLocked(absl::Time now, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Returns whether the work must wait for an endpoint other than the one that answered it wrongly.
-  bool MustAvoidLocked(const Work& work, size_t endpoint, absl::Time now) const
+  // Returns whether the request must wait for another endpoint than the one that answered wrongly.
+  bool MustAvoidLocked(const PendingRequest& pending, size_t endpoint, absl::Time now) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RecordEndpointLocked(const Attempt& attempt, const ScoreTransport::Result& result,
                             absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Puts the work back into the queue, or returns its answer if it is not retried.
+  // Puts the request back into the queue, or returns its answer if it is not retried.
   std::optional<Answer> RequeueLocked(Attempt attempt, const ScoreTransport::Result& result,
                                       absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Answer GiveUpLocked(WorkPtr work) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Answer GiveUpLocked(PendingPtr pending) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ExpireLocked(absl::Time now, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Time BudgetEndLocked(const Work& work) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Time BudgetEndLocked(const PendingRequest& pending) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns a time later than `now`, or InfiniteFuture.
   absl::Time NextWakeLocked(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -118,9 +119,9 @@ class RetryingClient {
   std::shared_ptr<const TeacherInfo> info_ ABSL_GUARDED_BY(mutex_);
   Backoff backoff_ ABSL_GUARDED_BY(mutex_);
   EndpointPool endpoints_ ABSL_GUARDED_BY(mutex_);
-  std::deque<WorkPtr> queue_ ABSL_GUARDED_BY(mutex_);  // oldest first
+  std::deque<PendingPtr> queue_ ABSL_GUARDED_BY(mutex_);  // oldest first
   // With one attempt in flight, the oldest first.
-  std::deque<WorkPtr> unhedged_ ABSL_GUARDED_BY(mutex_);
+  std::deque<PendingPtr> unhedged_ ABSL_GUARDED_BY(mutex_);
   std::vector<Answer> refused_ ABSL_GUARDED_BY(mutex_);  // answered by the timer thread
   int64_t num_active_ ABSL_GUARDED_BY(mutex_) = 0;       // attempts and answers being delivered
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
