@@ -121,31 +121,6 @@ TEST_F(RetryingClientTest, OtherEndpointComesFirst) {
   EXPECT_EQ(order, (std::vector<size_t>{0, 1, 0, 1, 0}));
 }
 
-TEST_F(RetryingClientTest, LeastLoadedEndpointIsChosen) {
-  Start(FastOptions(3));
-  const auto ignore = [](absl::StatusOr<TeacherScores>) {};
-  for (int i = 0; i < 6; ++i) client_->Score(ExampleRequest(i), ignore);
-  auto held = transport_.TakeHeld(6);
-  for (size_t endpoint : {0, 1, 2}) EXPECT_EQ(transport_.num_attempts(endpoint), 2);
-  // Endpoint 1 gets rid of one, so it has the fewest.
-  for (auto& call : held) {
-    if (call.endpoint == 1) {
-      call.done(Right(call.request));
-      call.done = nullptr;
-      break;
-    }
-  }
-  client_->Score(ExampleRequest(6), ignore);
-  auto next = transport_.TakeHeld(1);
-  EXPECT_EQ(next[0].endpoint, 1u);
-  next[0].done(Right(next[0].request));
-  EXPECT_EQ(client_->stats().in_flight, 5);
-  for (auto& call : held) {
-    if (call.done) call.done(Right(call.request));
-  }
-  EXPECT_EQ(client_->stats().in_flight, 0);
-}
-
 TEST_F(RetryingClientTest, OutageCostsOneProbePerPause) {
   constexpr int kCount = 2000;
   std::atomic<int> num_left = 20;  // failed attempts of the outage, after the first burst
@@ -162,18 +137,6 @@ TEST_F(RetryingClientTest, OutageCostsOneProbePerPause) {
   // Without the closed endpoint, each of the 2000 requests would have failed at least once.
   EXPECT_EQ(transport_.num_attempts(0), kCount + 20);
   EXPECT_EQ(client_->stats().retries, 20u);
-}
-
-TEST_F(RetryingClientTest, DeadEndpointGetsNoCrowd) {
-  transport_.SetRule([&](size_t endpoint, const TeacherRequest& request) {
-    return endpoint == 0 ? Fail(kUnavailable) : Right(request);
-  });
-  RetryOptions options = FastOptions(2);
-  options.initial_backoff = options.max_backoff = absl::Seconds(1000);
-  Start(options);
-  for (const auto& answer : Score(500)) EXPECT_OK(answer);
-  EXPECT_LE(transport_.num_attempts(0), 2);
-  EXPECT_FALSE(client_->stats().waiting);
 }
 
 TEST_F(RetryingClientTest, WaitingIsWhenEveryEndpointFails) {
@@ -245,41 +208,33 @@ TEST_F(RetryingClientTest, HugePushbackIsNoReasonToHang) {
   EXPECT_OK(Score(1)[0]);
 }
 
-TEST_F(RetryingClientTest, AnotherRevisionIsLeftOutWhileOneIsRight) {
-  std::atomic<bool> is_right = false;
-  transport_.SetRule([&](size_t endpoint, const TeacherRequest& request) {
-    return endpoint == 0 && !is_right ? Fail(kFailedPrecondition) : Right(request);
-  });
-  Start(FastOptions(2));
-  for (const auto& answer : Score(200)) EXPECT_OK(answer);
-  const TeacherClientStats stats = client_->stats();
-  EXPECT_EQ(stats.failures, 0u);
-  EXPECT_FALSE(stats.waiting);
-  ASSERT_EQ(stats.endpoints.size(), 2u);
-  EXPECT_EQ(stats.endpoints[0].name, "e0");
-  EXPECT_TRUE(stats.endpoints[0].serves_another_revision);
-  EXPECT_GT(stats.endpoints[0].left_out, absl::ZeroDuration());
-  EXPECT_EQ(stats.endpoints[0].failures, stats.endpoints[0].attempts);
-  EXPECT_FALSE(stats.endpoints[1].is_failing);
-  EXPECT_EQ(stats.endpoints[1].attempts, 200u);
-  // Once it serves the right one again, a probe takes it back.
-  is_right = true;
-  while (client_->stats().endpoints[0].is_failing) EXPECT_OK(Score(4)[0]);
-  EXPECT_FALSE(client_->stats().endpoints[0].serves_another_revision);
-}
-
-TEST_F(RetryingClientTest, AnEndpointThatRefusesTheKeyIsLeftOutWhileAnotherAcceptsIt) {
-  std::atomic<bool> is_right = false;
-  transport_.SetRule([&](size_t endpoint, const TeacherRequest& request) {
-    return endpoint == 0 && !is_right ? Fail(kUnauthenticated) : Right(request);
-  });
-  Start(FastOptions(2));
-  for (const auto& answer : Score(200)) EXPECT_OK(answer);
-  EXPECT_TRUE(client_->stats().endpoints[0].is_failing);
-  EXPECT_FALSE(client_->stats().waiting);
-  EXPECT_EQ(client_->stats().endpoints[1].attempts, 200u);
-  is_right = true;
-  while (client_->stats().endpoints[0].is_failing) EXPECT_OK(Score(4)[0]);
+// Another revision, a key that is refused, and an endpoint that is down.
+TEST_F(RetryingClientTest, AnEndpointThatRefusesIsLeftOutWhileAnotherAnswers) {
+  for (const absl::StatusCode code : {kFailedPrecondition, kUnauthenticated, kUnavailable}) {
+    StepTransport transport;
+    std::atomic<bool> is_right = false;
+    transport.SetRule([&](size_t endpoint, const TeacherRequest& request) {
+      return endpoint == 0 && !is_right ? Fail(code) : Right(request);
+    });
+    RetryingClient client(FastOptions(2), &transport, Clock::Real());
+    client.SetInfo(ExampleInfo());
+    for (const auto& answer : ScoreAll(&client, ExampleRequests(200))) EXPECT_OK(answer);
+    const TeacherClientStats stats = client.stats();
+    EXPECT_EQ(stats.failures, 0u);
+    EXPECT_FALSE(stats.waiting);
+    ASSERT_EQ(stats.endpoints.size(), 2u);
+    EXPECT_EQ(stats.endpoints[0].name, "e0");
+    EXPECT_TRUE(stats.endpoints[0].is_failing);
+    EXPECT_EQ(stats.endpoints[0].serves_another_revision, code == kFailedPrecondition);
+    EXPECT_GT(stats.endpoints[0].left_out, absl::ZeroDuration());
+    EXPECT_EQ(stats.endpoints[0].failures, stats.endpoints[0].attempts);
+    EXPECT_FALSE(stats.endpoints[1].is_failing);
+    EXPECT_EQ(stats.endpoints[1].attempts, 200u);
+    // Once it serves the right one again, a probe takes it back.
+    is_right = true;
+    while (client.stats().endpoints[0].is_failing) EXPECT_OK(ScoreOne(&client, ExampleRequest(1)));
+    EXPECT_FALSE(client.stats().endpoints[0].serves_another_revision);
+  }
 }
 
 TEST_F(RetryingClientTest, AKeyThatIsRefusedEverywhereIsAnErrorAtOnce) {
