@@ -2,7 +2,7 @@
 
 #include "tests/support/status_matchers.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 constexpr absl::Time kNow = absl::UnixEpoch();
@@ -36,6 +36,8 @@ TEST_F(EndpointPoolTest, FewestInFlightIsChosenAndTheLastThatFailedComesLast) {
   pool_.BeginAttempt(0);
   EXPECT_FALSE(pool_.AnyOpen(kNow));
   EXPECT_FALSE(pool_.AnyClosed(kNow));
+  pool_.EndAttempt(1, /*is_probe=*/false);
+  EXPECT_EQ(pool_.Choose(std::nullopt, kNow), 1u);
 }
 
 TEST_F(EndpointPoolTest, FailingEndpointGetsOneProbeAfterItsPause) {
@@ -112,7 +114,7 @@ TEST_F(EndpointPoolTest, ARefusedKeyIsNamedAndIsNoOtherRevision) {
     pool_.SetFailing(1, refused, kNow);
     pool_.SetFailing(1, refused, kNow);
     const std::string log = ::testing::internal::GetCapturedStderr();
-    EXPECT_THAT(log, ::testing::HasSubstr("refuses the API key and is left out"));
+    EXPECT_THAT(log, HasSubstr("refuses the API key and is left out"));
     EXPECT_EQ(log.find("left out"), log.rfind("left out")) << log;
     EXPECT_FALSE(pool_.stats(kNow)[1].serves_another_revision);
     EXPECT_TRUE(pool_.stats(kNow)[1].is_failing);
@@ -167,4 +169,4 @@ TEST(BackoffTest, PausesDoubleUpToTheLimit) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing
