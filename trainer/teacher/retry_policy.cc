@@ -4,11 +4,11 @@
 #include <cmath>
 
 namespace taopd {
+namespace {
 
-Retry RetryOf(const ScoreTransport::Result& result) {
-  if (result.pushback.has_value() && *result.pushback < absl::ZeroDuration()) return Retry::kNever;
-  if (IsRefusal(result.scores.status())) return Retry::kUntilBudget;
-  switch (result.scores.status().code()) {
+Retry RetryOfStatus(const absl::Status& status) {
+  if (IsRefusal(status)) return Retry::kUntilBudget;
+  switch (status.code()) {
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kResourceExhausted:
     case absl::StatusCode::kDeadlineExceeded:
@@ -24,19 +24,16 @@ Retry RetryOf(const ScoreTransport::Result& result) {
   }
 }
 
+}  // namespace
+
+Retry RetryOf(const ScoreTransport::Result& result) {
+  if (result.pushback.has_value() && *result.pushback < absl::ZeroDuration()) return Retry::kNever;
+  return RetryOfStatus(result.scores.status());
+}
+
 bool IsEndpointFailure(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kUnavailable:
-    case absl::StatusCode::kDeadlineExceeded:
-    case absl::StatusCode::kCancelled:
-    case absl::StatusCode::kAborted:
-    case absl::StatusCode::kInternal:
-    case absl::StatusCode::kUnknown:
-    case absl::StatusCode::kDataLoss:
-      return true;
-    default:
-      return IsRefusal(status);
-  }
+  // An endpoint whose queue is full does answer.
+  return !absl::IsResourceExhausted(status) && RetryOfStatus(status) != Retry::kNever;
 }
 
 bool IsRefusal(const absl::Status& status) {
