@@ -2,8 +2,10 @@
 #pragma once
 
 #include <absl/synchronization/blocking_counter.h>
+#include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 #include <string>
@@ -107,6 +109,20 @@ inline TeacherScores ExampleScores(const TeacherRequest& request, const TeacherI
     prefix = DeriveSeed(prefix, "token", {static_cast<uint64_t>(request.token_ids[t])});
   }
   return scores;
+}
+
+// Expects equal scores; of floats, NaN equals itself, and 0 is not -0.
+inline void ExpectSameBits(const TeacherScores& a, const TeacherScores& b) {
+  EXPECT_EQ(a.top_k, b.top_k);
+  EXPECT_EQ(a.ids, b.ids);
+  for (const auto floats :
+       {&TeacherScores::log_probs, &TeacherScores::log_tail, &TeacherScores::sampled_log_probs,
+        &TeacherScores::entropy, &TeacherScores::candidate_log_probs,
+        &TeacherScores::candidate_log_tail, &TeacherScores::dense_log_probs}) {
+    ASSERT_EQ((a.*floats).size(), (b.*floats).size());
+    for (size_t i = 0; i < (a.*floats).size(); ++i)
+      EXPECT_EQ(std::bit_cast<uint32_t>((a.*floats)[i]), std::bit_cast<uint32_t>((b.*floats)[i]));
+  }
 }
 
 // Scores all requests and waits for all of the answers, in the order of the requests.

@@ -17,7 +17,7 @@
 #include "common/io/file.h"
 #include "common/io/jsonl.h"
 #include "common/io/sha256.h"
-#include "trainer/teacher/cache/score_record.h"
+#include "trainer/teacher/cache/score_entry.h"
 
 namespace taopd {
 namespace {
@@ -107,8 +107,8 @@ std::string ScoreCache::PathOf(const std::string& key) const {
 }
 
 std::optional<TeacherScores> ScoreCache::Find(const TeacherRequest& request,
-                                              const std::string& revision) {
-  const std::string key = ScoreKey(request, revision);
+                                              const std::string& identity) {
+  const std::string key = ScoreKey(request, identity);
   const std::string path = PathOf(key);
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0) {
@@ -119,8 +119,7 @@ std::optional<TeacherScores> ScoreCache::Find(const TeacherRequest& request,
   static thread_local std::vector<char> scratch;
   const std::string_view bytes = ReadEntry(file.get(), &scratch);
   absl::StatusOr<TeacherScores> scores =
-      ParseScoreRecord(std::as_bytes(std::span(bytes)), key, request);
-  if (scores.ok()) scores->revision = revision;
+      ParseScoreEntry(std::as_bytes(std::span(bytes)), key, request);
   absl::MutexLock lock(&mutex_);
   if (scores.ok()) {
     ++stats_.hits;
@@ -133,11 +132,10 @@ std::optional<TeacherScores> ScoreCache::Find(const TeacherRequest& request,
   return std::nullopt;
 }
 
-void ScoreCache::Put(const TeacherRequest& request, const std::string& revision,
+void ScoreCache::Put(const TeacherRequest& request, const std::string& identity,
                      const TeacherScores& scores) {
-  const std::string key = ScoreKey(request, revision);
-  std::string bytes;
-  AppendScoreRecord(key, scores, &bytes);
+  const std::string key = ScoreKey(request, identity);
+  const std::string bytes = MakeScoreEntry(key, scores);
   const absl::Status written = Write(key, bytes);
   bool is_full = false;
   {

@@ -42,11 +42,11 @@ class ScoreCache {
   static absl::StatusOr<std::unique_ptr<ScoreCache>> Open(const std::string& dir,
                                                           int64_t max_bytes);
 
-  // Returns the scores of the request by a teacher of this revision, or nullopt if they are not
-  // cached.
-  std::optional<TeacherScores> Find(const TeacherRequest& request, const std::string& revision);
+  // Returns the scores of the request by the teacher of this identity (TeacherInfo), without their
+  // revision, or nullopt if they are not cached.
+  std::optional<TeacherScores> Find(const TeacherRequest& request, const std::string& identity);
   // Stores an answer. A failure, such as a full disk, is counted and logged once.
-  void Put(const TeacherRequest& request, const std::string& revision, const TeacherScores& scores);
+  void Put(const TeacherRequest& request, const std::string& identity, const TeacherScores& scores);
 
   // Returns the last known information on the teacher at these endpoints, or NOT_FOUND if there is
   // none.

@@ -21,17 +21,18 @@
 
 namespace taopd {
 
-// Returns the key of a request's scores, 64 hexadecimal digits: a hash of the teacher's revision
-// and of everything that determines the reply, which excludes request_id and source.
-std::string ScoreKey(const TeacherRequest& request, const std::string& revision);
+// Returns the key of a request's scores, 64 hexadecimal digits: a hash of the teacher's identity
+// (TeacherInfo::Identity) and of everything that determines the reply, which excludes request_id
+// and source.
+std::string ScoreKey(const TeacherRequest& request, const std::string& identity);
 
-// Appends the entry of `scores`, the answer to the request of `key`. The revision and the weight
+// Returns the entry of `scores`, the answer to the request of `key`. The revision and the weight
 // are not stored. REQUIRES: the arrays have the sizes stated at TeacherScores.
-void AppendScoreRecord(const std::string& key, const TeacherScores& scores, std::string* bytes);
+std::string MakeScoreEntry(const std::string& key, const TeacherScores& scores);
 
 // Returns DATA_LOSS if the bytes are not a complete entry of `key` with the shape of `request`.
-absl::StatusOr<TeacherScores> ParseScoreRecord(std::span<const std::byte> bytes,
-                                               const std::string& key,
-                                               const TeacherRequest& request);
+absl::StatusOr<TeacherScores> ParseScoreEntry(std::span<const std::byte> bytes,
+                                              const std::string& key,
+                                              const TeacherRequest& request);
 
 }  // namespace taopd

@@ -1,4 +1,4 @@
-#include "trainer/teacher/cache/score_record.h"
+#include "trainer/teacher/cache/score_entry.h"
 
 #include <algorithm>
 #include <array>
@@ -168,7 +168,7 @@ absl::StatusOr<Header> ReadHeader(std::span<const std::byte> bytes, const std::s
 
 }  // namespace
 
-std::string ScoreKey(const TeacherRequest& request, const std::string& revision) {
+std::string ScoreKey(const TeacherRequest& request, const std::string& identity) {
   const std::array<int64_t, 7> numbers = {request.score_start,
                                           request.top_k,
                                           std::bit_cast<int32_t>(request.temperature),
@@ -177,15 +177,15 @@ std::string ScoreKey(const TeacherRequest& request, const std::string& revision)
                                           request.num_candidates,
                                           static_cast<int64_t>(request.token_ids.size())};
   Sha256 hash;
-  hash.Update(Concat("taopd scores 1 ", revision.size(), " "));
-  hash.Update(revision);
+  hash.Update(Concat("taopd scores 1 ", identity.size(), " "));
+  hash.Update(identity);
   hash.Update(BytesOf(numbers.data(), numbers.size()));
   hash.Update(BytesOf(request.token_ids.data(), request.token_ids.size()));
   hash.Update(BytesOf(request.candidate_ids.data(), request.candidate_ids.size()));
   return hash.HexDigest();
 }
 
-void AppendScoreRecord(const std::string& key, const TeacherScores& scores, std::string* bytes) {
+std::string MakeScoreEntry(const std::string& key, const TeacherScores& scores) {
   const size_t rows = scores.sampled_log_probs.size();
   const auto k = static_cast<size_t>(scores.top_k);
   std::vector<uint8_t> columns(rows, kNotAmongIds);
@@ -220,8 +220,6 @@ void AppendScoreRecord(const std::string& key, const TeacherScores& scores, std:
   for (const int32_t id : scores.ids) largest |= static_cast<uint32_t>(id);
   header.id_bits = static_cast<uint32_t>(std::bit_width(largest));
 
-  const size_t begin = bytes->size();
-  bytes->reserve(begin + LayoutOf(header).checksum + sizeof(uint64_t));
   std::string entry;
   entry.reserve(LayoutOf(header).checksum + sizeof(uint64_t));
   AppendArray(&header, 1, &entry);
@@ -236,12 +234,12 @@ void AppendScoreRecord(const std::string& key, const TeacherScores& scores, std:
   AppendArray(scores.dense_log_probs.data(), scores.dense_log_probs.size(), &entry);
   const uint64_t checksum = Checksum(std::as_bytes(std::span(entry)));
   AppendArray(&checksum, 1, &entry);
-  bytes->append(entry);
+  return entry;
 }
 
-absl::StatusOr<TeacherScores> ParseScoreRecord(std::span<const std::byte> bytes,
-                                               const std::string& key,
-                                               const TeacherRequest& request) {
+absl::StatusOr<TeacherScores> ParseScoreEntry(std::span<const std::byte> bytes,
+                                              const std::string& key,
+                                              const TeacherRequest& request) {
   TAOPD_ASSIGN_OR_RETURN(const Header header, ReadHeader(bytes, key, request));
   const Layout at = LayoutOf(header);
   if (Checksum(bytes.first(at.checksum)) != LoadWord(bytes.data() + at.checksum)) {

@@ -1,6 +1,5 @@
-#include "trainer/teacher/cache/score_record.h"
+#include "trainer/teacher/cache/score_entry.h"
 
-#include <bit>
 #include <limits>
 #include <set>
 
@@ -12,27 +11,7 @@ namespace {
 
 std::span<const std::byte> Bytes(const std::string& text) { return std::as_bytes(std::span(text)); }
 
-// Equal as bits: NaN equals itself, and 0 is not -0.
-void ExpectSameBits(const std::vector<float>& a, const std::vector<float>& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (size_t i = 0; i < a.size(); ++i) {
-    EXPECT_EQ(std::bit_cast<uint32_t>(a[i]), std::bit_cast<uint32_t>(b[i])) << i;
-  }
-}
-
-void ExpectSame(const TeacherScores& a, const TeacherScores& b) {
-  EXPECT_EQ(a.top_k, b.top_k);
-  EXPECT_EQ(a.ids, b.ids);
-  ExpectSameBits(a.log_probs, b.log_probs);
-  ExpectSameBits(a.log_tail, b.log_tail);
-  ExpectSameBits(a.sampled_log_probs, b.sampled_log_probs);
-  ExpectSameBits(a.entropy, b.entropy);
-  ExpectSameBits(a.candidate_log_probs, b.candidate_log_probs);
-  ExpectSameBits(a.candidate_log_tail, b.candidate_log_tail);
-  ExpectSameBits(a.dense_log_probs, b.dense_log_probs);
-}
-
-TEST(ScoreRecordTest, EveryBitComesBack) {
+TEST(ScoreEntryTest, EveryBitComesBack) {
   for (int i = 0; i < 40; ++i) {
     const int32_t top_k = i % 9;
     TeacherRequest request = i % 2 == 0 ? ExampleRequest(i, 4 + i % 13, top_k)
@@ -45,15 +24,14 @@ TEST(ScoreRecordTest, EveryBitComesBack) {
     if (i % 5 == 0 && top_k > 0) scores.log_probs[0] = -0.0f;
     if (i % 7 == 0 && top_k > 0) scores.ids[0] = std::numeric_limits<int32_t>::max();
     const std::string key = ScoreKey(request, "rev");
-    std::string bytes;
-    AppendScoreRecord(key, scores, &bytes);
-    ASSERT_OK_AND_ASSIGN(const auto read, ParseScoreRecord(Bytes(bytes), key, request));
-    ExpectSame(read, scores);
+    const std::string bytes = MakeScoreEntry(key, scores);
+    ASSERT_OK_AND_ASSIGN(const auto read, ParseScoreEntry(Bytes(bytes), key, request));
+    ExpectSameBits(read, scores);
   }
 }
 
 // The sampled token is mostly among the ids, as it is when a student has learned something.
-TEST(ScoreRecordTest, ARowTakesAtMost110Bytes) {
+TEST(ScoreEntryTest, ARowTakesAtMost110Bytes) {
   constexpr int64_t kRows = 1000;
   constexpr int32_t kTopK = 16;
   for (const uint64_t vocab_size : {151936u, 262208u}) {
@@ -72,36 +50,34 @@ TEST(ScoreRecordTest, ARowTakesAtMost110Bytes) {
       scores.sampled_log_probs.push_back(r % 2 == 0 ? scores.log_probs[r * kTopK + 3] : -20.0f);
     }
     scores.ids[0] = static_cast<int32_t>(vocab_size - 1);
-    std::string bytes;
-    AppendScoreRecord(ScoreKey(request, "rev"), scores, &bytes);
+    const std::string bytes = MakeScoreEntry(ScoreKey(request, "rev"), scores);
     EXPECT_LE(bytes.size(), 110 * kRows) << vocab_size;
   }
 }
 
-TEST(ScoreRecordTest, DamageIsNoticed) {
+TEST(ScoreEntryTest, DamageIsNoticed) {
   const TeacherRequest request = FullRequest(1, 6, 3, 2);
   const std::string key = ScoreKey(request, "rev");
-  std::string bytes;
-  AppendScoreRecord(key, ExampleScores(request, ExampleInfo()), &bytes);
-  ASSERT_OK(ParseScoreRecord(Bytes(bytes), key, request));
+  const std::string bytes = MakeScoreEntry(key, ExampleScores(request, ExampleInfo()));
+  ASSERT_OK(ParseScoreEntry(Bytes(bytes), key, request));
   for (size_t at = 0; at < bytes.size(); ++at) {
     for (const int bit : {0, 3, 7}) {
       std::string damaged = bytes;
       damaged[at] = static_cast<char>(damaged[at] ^ (1 << bit));
       SCOPED_TRACE(at);
-      EXPECT_ERROR(ParseScoreRecord(Bytes(damaged), key, request), kDataLoss, "");
+      EXPECT_ERROR(ParseScoreEntry(Bytes(damaged), key, request), kDataLoss, "");
     }
-    EXPECT_ERROR(ParseScoreRecord(Bytes(bytes.substr(0, at)), key, request), kDataLoss, "");
+    EXPECT_ERROR(ParseScoreEntry(Bytes(bytes.substr(0, at)), key, request), kDataLoss, "");
     // A page that was never written.
     std::string torn = bytes;
     std::fill(torn.begin() + static_cast<std::ptrdiff_t>(at), torn.end(), '\0');
-    EXPECT_ERROR(ParseScoreRecord(Bytes(torn), key, request), kDataLoss, "");
+    EXPECT_ERROR(ParseScoreEntry(Bytes(torn), key, request), kDataLoss, "");
   }
-  EXPECT_ERROR(ParseScoreRecord(Bytes(bytes + std::string(8, 'x')), key, request), kDataLoss, "");
+  EXPECT_ERROR(ParseScoreEntry(Bytes(bytes + std::string(8, 'x')), key, request), kDataLoss, "");
   // The right entry of another request.
-  EXPECT_ERROR(ParseScoreRecord(Bytes(bytes), ScoreKey(request, "rev-2"), request), kDataLoss,
+  EXPECT_ERROR(ParseScoreEntry(Bytes(bytes), ScoreKey(request, "rev-2"), request), kDataLoss,
                "another key");
-  EXPECT_ERROR(ParseScoreRecord(Bytes(bytes), key, FullRequest(1, 7, 3, 2)), kDataLoss,
+  EXPECT_ERROR(ParseScoreEntry(Bytes(bytes), key, FullRequest(1, 7, 3, 2)), kDataLoss,
                "another shape");
 }
 
