@@ -25,8 +25,8 @@ namespace {
 constexpr size_t kFolderDigits = 2;
 constexpr char kTeachersFolder[] = "teachers";
 constexpr char kTemporaryMark[] = ".tmp.";
-constexpr time_t kUseIsRecordedEvery_s = 3600;
-constexpr time_t kTemporaryFilesLive_s = 3600;
+constexpr time_t kUseStampInterval_s = 3600;
+constexpr time_t kMaxTemporaryFileAge_s = 3600;
 constexpr double kShareAfterTrimming = 0.9;
 
 struct CacheFile {
@@ -54,7 +54,7 @@ std::vector<CacheFile> ListEntries(const std::string& dir) {
       struct stat about {};
       if (::stat(file.path.c_str(), &about) != 0) continue;  // another process was faster
       if (name.find(kTemporaryMark) != std::string::npos) {
-        if (::time(nullptr) - about.st_mtime > kTemporaryFilesLive_s) ::unlink(file.path.c_str());
+        if (::time(nullptr) - about.st_mtime > kMaxTemporaryFileAge_s) ::unlink(file.path.c_str());
         continue;
       }
       file.bytes = about.st_size;
@@ -80,8 +80,27 @@ std::string_view ReadEntry(int fd, std::vector<char>* scratch) {
     if (count <= 0) return {};
     done += static_cast<size_t>(count);
   }
-  if (::time(nullptr) - about.st_mtime > kUseIsRecordedEvery_s) ::futimens(fd, nullptr);
-  return {scratch->data(), size};
+  if (::time(nullptr) - about.st_mtime > kUseStampInterval_s) ::futimens(fd, nullptr);
+  return std::string_view(scratch->data(), size);
+}
+
+// Calls visit(name, member, is_required) for each member of a TeacherInfo that is stored. Files of
+// older versions lack those that are not required.
+template <typename Info, typename Visit>
+void ForEachMember(Info& info, const Visit& visit) {
+  visit("model_name", info.model_name, true);
+  visit("revision", info.revision, true);
+  visit("tokenizer_hash", info.tokenizer_hash, true);
+  visit("eos_token_ids", info.eos_token_ids, false);
+  visit("head_vocab_size", info.head_vocab_size, true);
+  visit("max_model_len", info.max_model_len, true);
+  visit("max_top_k", info.max_top_k, true);
+  visit("max_candidates", info.max_candidates, true);
+  visit("max_dense_vocab_size", info.max_dense_vocab_size, true);
+  visit("supports_temperature", info.supports_temperature, true);
+  visit("supports_entropy", info.supports_entropy, true);
+  visit("sends_tail", info.sends_tail, true);
+  visit("canary", info.canary, false);
 }
 
 std::string TeacherFileName(const std::vector<std::string>& endpoints) {
@@ -208,20 +227,9 @@ absl::StatusOr<TeacherInfo> ScoreCache::FindTeacher(
   TAOPD_ASSIGN_OR_RETURN(const nlohmann::json json, ReadJsonFile(path));
   try {
     TeacherInfo info;
-    info.model_name = json.at("model_name").get<std::string>();
-    info.revision = json.at("revision").get<std::string>();
-    info.tokenizer_hash = json.at("tokenizer_hash").get<std::string>();
-    // Files of older versions lack this member.
-    info.eos_token_ids = json.value("eos_token_ids", std::vector<int32_t>());
-    info.head_vocab_size = json.at("head_vocab_size").get<int64_t>();
-    info.max_model_len = json.at("max_model_len").get<int64_t>();
-    info.max_top_k = json.at("max_top_k").get<int64_t>();
-    info.max_candidates = json.at("max_candidates").get<int64_t>();
-    info.max_dense_vocab_size = json.at("max_dense_vocab_size").get<int64_t>();
-    info.supports_temperature = json.at("supports_temperature").get<bool>();
-    info.supports_entropy = json.at("supports_entropy").get<bool>();
-    info.sends_tail = json.at("sends_tail").get<bool>();
-    info.canary = json.value("canary", "");  // missing in older caches
+    ForEachMember(info, [&json](const char* name, auto& member, bool is_required) {
+      if (is_required || json.contains(name)) json.at(name).get_to(member);
+    });
     return info;
   } catch (const nlohmann::json::exception& error) {
     return DataLoss(path, ": ", error.what());
@@ -230,20 +238,8 @@ absl::StatusOr<TeacherInfo> ScoreCache::FindTeacher(
 
 absl::Status ScoreCache::PutTeacher(const std::vector<std::string>& endpoints,
                                     const TeacherInfo& info) const {
-  const nlohmann::ordered_json json = {{"endpoints", endpoints},
-                                       {"model_name", info.model_name},
-                                       {"revision", info.revision},
-                                       {"tokenizer_hash", info.tokenizer_hash},
-                                       {"eos_token_ids", info.eos_token_ids},
-                                       {"head_vocab_size", info.head_vocab_size},
-                                       {"max_model_len", info.max_model_len},
-                                       {"max_top_k", info.max_top_k},
-                                       {"max_candidates", info.max_candidates},
-                                       {"max_dense_vocab_size", info.max_dense_vocab_size},
-                                       {"supports_temperature", info.supports_temperature},
-                                       {"supports_entropy", info.supports_entropy},
-                                       {"sends_tail", info.sends_tail},
-                                       {"canary", info.canary}};
+  nlohmann::ordered_json json = {{"endpoints", endpoints}};
+  ForEachMember(info, [&json](const char* name, const auto& member, bool) { json[name] = member; });
   return WriteFileAtomically(
       Concat(dir_, "/", kTeachersFolder, "/", TeacherFileName(endpoints)),
       json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
