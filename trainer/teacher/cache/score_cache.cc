@@ -65,11 +65,12 @@ std::vector<CacheFile> ListEntries(const std::string& dir) {
   return files;
 }
 
-// Returns the bytes of an open file, or nothing if it cannot be read. Renews its time stamp from
-// time to time.
-std::string_view ReadEntry(int fd, std::vector<char>* scratch) {
+// Returns the bytes of an open file, or none if it has become shorter meanwhile. Renews its time
+// stamp from time to time.
+absl::StatusOr<std::string_view> ReadEntry(int fd, const std::string& path,
+                                           std::vector<char>* scratch) {
   struct stat about {};
-  if (::fstat(fd, &about) != 0) return {};
+  if (::fstat(fd, &about) != 0) return FileError("read", path, errno);
   const auto size = static_cast<size_t>(about.st_size);
   if (scratch->size() < size) scratch->resize(size);
   size_t done = 0;
@@ -77,7 +78,8 @@ std::string_view ReadEntry(int fd, std::vector<char>* scratch) {
     const ssize_t count =
         ::pread(fd, scratch->data() + done, size - done, static_cast<off_t>(done));
     if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return {};
+    if (count < 0) return FileError("read", path, errno);
+    if (count == 0) return std::string_view();
     done += static_cast<size_t>(count);
   }
   if (::time(nullptr) - about.st_mtime > kUseStampInterval_s) ::futimens(fd, nullptr);
@@ -136,9 +138,16 @@ std::optional<TeacherScores> ScoreCache::Find(const TeacherRequest& request,
     return std::nullopt;
   }
   static thread_local std::vector<char> scratch;
-  const std::string_view bytes = ReadEntry(file.get(), &scratch);
+  const absl::StatusOr<std::string_view> bytes = ReadEntry(file.get(), path, &scratch);
+  if (!bytes.ok()) {
+    // The entry may be good, and other runs may read it.
+    LogWarning("an entry of the score cache cannot be read", {{"error", bytes.status()}});
+    absl::MutexLock lock(&mutex_);
+    ++stats_.misses;
+    return std::nullopt;
+  }
   absl::StatusOr<TeacherScores> scores =
-      ParseScoreEntry(std::as_bytes(std::span(bytes)), key, request);
+      ParseScoreEntry(std::as_bytes(std::span(*bytes)), key, request);
   absl::MutexLock lock(&mutex_);
   if (scores.ok()) {
     ++stats_.hits;

@@ -2,7 +2,8 @@
 //
 // Each entry is a file, written under a temporary name and renamed, so that any number of processes
 // may share the directory. A torn or damaged file fails its checksum: it is counted, deleted and
-// treated as missing. Entries are not synced to the disk, so a power failure may tear them.
+// treated as missing. A file that cannot be read is a miss, too, but stays. Entries are not synced
+// to the disk, so a power failure may tear them.
 //
 //   DIR/ab/cdef...    entries, by the first digits of their key
 //   DIR/teachers/     information on the teachers, for runs without them

@@ -81,6 +81,20 @@ TEST(ScoreCacheTest, DamagedEntriesAreMissesAndGo) {
   for (int i = 0; i < 4; ++i) EXPECT_TRUE(FindsExample(i, cache.get()));
 }
 
+TEST(ScoreCacheTest, AnEntryThatCannotBeReadIsAMissAndNotDamaged) {
+  const TempDir dir;
+  ASSERT_OK_AND_ASSIGN(auto cache, ScoreCache::Open(dir.File("cache"), kPlenty));
+  PutExample(1, cache.get());
+  const auto files = EntriesOf(dir);
+  ASSERT_EQ(files.size(), 1u);
+  // A directory opens like a file, but its bytes cannot be read.
+  std::filesystem::remove(files[0]);
+  std::filesystem::create_directories(files[0] / "so that its size is not 0");
+  EXPECT_FALSE(FindsExample(1, cache.get()));
+  EXPECT_EQ(cache->stats().misses, 1u);
+  EXPECT_EQ(cache->stats().damaged, 0u);
+}
+
 TEST(ScoreCacheTest, OldEntriesGoFirstAndAUseKeepsOne) {
   const TempDir dir;
   constexpr int kCount = 20;
