@@ -28,6 +28,8 @@ constexpr char kTemporaryMark[] = ".tmp.";
 constexpr time_t kUseStampInterval_s = 3600;
 constexpr time_t kMaxTemporaryFileAge_s = 3600;
 constexpr double kShareAfterTrimming = 0.9;
+// A cache that is above its limit after a trim is trimmed again when it has grown by this share.
+constexpr double kGrowthAfterFailedTrim = 0.1;
 
 struct CacheFile {
   std::string path;
@@ -177,7 +179,7 @@ void ScoreCache::Put(const TeacherRequest& request, const std::string& identity,
     }
     stats_.bytes_written += bytes.size();
     size_bytes_ += static_cast<int64_t>(bytes.size());
-    is_full = size_bytes_ > max_bytes_;
+    is_full = size_bytes_ > trim_above_bytes_;
   }
   if (is_full) Trim();
 }
@@ -208,26 +210,46 @@ absl::Status ScoreCache::Write(const std::string& key, const std::string& bytes)
 }
 
 void ScoreCache::Trim() {
+  const absl::Status trimmed = DeleteOldEntries();
+  absl::MutexLock lock(&mutex_);
+  const auto growth =
+      static_cast<int64_t>(static_cast<double>(max_bytes_) * kGrowthAfterFailedTrim);
+  trim_above_bytes_ = size_bytes_ > max_bytes_ ? size_bytes_ + growth : max_bytes_;
+  if (!trimmed.ok() && stats_.failed_trims++ == 0) {
+    LogWarning("the score cache cannot be trimmed; it may exceed its limit",
+               {{"limit_bytes", max_bytes_}, {"error", trimmed}});
+  }
+}
+
+absl::Status ScoreCache::DeleteOldEntries() {
   // Only one process trims at a time. Others find less to delete when it is their turn.
-  const FileDescriptor lock_file(
-      ::open((dir_ + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  if (lock_file.get() < 0 || ::flock(lock_file.get(), LOCK_EX) != 0) return;
+  const std::string lock_path = dir_ + "/lock";
+  const FileDescriptor lock_file(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (lock_file.get() < 0) return FileError("open", lock_path, errno);
+  if (::flock(lock_file.get(), LOCK_EX) != 0) return FileError("lock", lock_path, errno);
   std::vector<CacheFile> files = ListEntries(dir_);
   int64_t total = 0;
   for (const CacheFile& file : files) total += file.bytes;
   uint64_t num_evicted = 0;
+  absl::Status status;
   if (total > max_bytes_) {
     std::sort(files.begin(), files.end(), IsOlder);
     const auto goal = static_cast<int64_t>(static_cast<double>(max_bytes_) * kShareAfterTrimming);
     for (const CacheFile& file : files) {
       if (total <= goal) break;
-      if (::unlink(file.path.c_str()) == 0) ++num_evicted;
+      if (::unlink(file.path.c_str()) == 0) {
+        ++num_evicted;
+      } else if (errno != ENOENT) {
+        status.Update(FileError("delete", file.path, errno));
+        continue;
+      }
       total -= file.bytes;
     }
   }
   absl::MutexLock lock(&mutex_);
   size_bytes_ = total;
   stats_.evicted += num_evicted;
+  return status;
 }
 
 absl::StatusOr<TeacherInfo> ScoreCache::FindTeacher(

@@ -34,12 +34,14 @@ struct ScoreCacheStats {
   uint64_t damaged = 0;
   uint64_t evicted = 0;  // by this object
   uint64_t failed_writes = 0;
+  uint64_t failed_trims = 0;  // the cache may exceed its limit after one
   uint64_t bytes_written = 0;
 };
 
 class ScoreCache {
  public:
-  // Creates the directory if it does not exist. All entries together take at most about max_bytes.
+  // Creates the directory if it does not exist. All entries together take at most about max_bytes,
+  // unless old ones cannot be deleted, which is counted and logged once.
   static absl::StatusOr<std::unique_ptr<ScoreCache>> Open(const std::string& dir,
                                                           int64_t max_bytes);
 
@@ -59,17 +61,21 @@ class ScoreCache {
   int64_t size_bytes() const;
 
  private:
-  ScoreCache(std::string dir, int64_t max_bytes) : dir_(std::move(dir)), max_bytes_(max_bytes) {}
+  ScoreCache(std::string dir, int64_t max_bytes)
+      : dir_(std::move(dir)), max_bytes_(max_bytes), trim_above_bytes_(max_bytes) {}
   std::string PathOf(const std::string& key) const;
   absl::Status Write(const std::string& key, const std::string& bytes);
   // Computes the size of the entries and deletes old ones until they fit again.
   void Trim();
+  // Returns the first error. Entries that cannot be deleted stay in size_bytes_.
+  absl::Status DeleteOldEntries();
 
   const std::string dir_;
   const int64_t max_bytes_;
   mutable absl::Mutex mutex_;
   ScoreCacheStats stats_ ABSL_GUARDED_BY(mutex_);
   int64_t size_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t trim_above_bytes_ ABSL_GUARDED_BY(mutex_);  // above max_bytes_ if Trim has failed
   uint64_t num_temporary_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

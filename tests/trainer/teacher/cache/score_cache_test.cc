@@ -121,6 +121,48 @@ TEST(ScoreCacheTest, OldEntriesGoFirstAndAUseKeepsOne) {
   for (int i = 100; i < 110; ++i) EXPECT_TRUE(FindsExample(i, cache.get()));
 }
 
+TEST(ScoreCacheTest, EntriesThatCannotBeDeletedStillCount) {
+  const TempDir dir;
+  constexpr int kCount = 10;
+  int64_t num_bytes = 0;
+  {
+    ASSERT_OK_AND_ASSIGN(auto cache, ScoreCache::Open(dir.File("cache"), kPlenty));
+    for (int i = 0; i < kCount; ++i) PutExample(i, cache.get());
+    num_bytes = cache->size_bytes();
+  }
+  // The oldest entry is a directory.
+  const std::filesystem::path stuck = dir.File("cache/00/stuck");
+  std::filesystem::create_directories(stuck);
+  for (int i = 0; i < 100; ++i) WriteFile(stuck / Concat("long-name-", i), "");
+  std::filesystem::last_write_time(
+      stuck, std::filesystem::file_time_type::clock::now() - std::chrono::hours(24));
+  struct stat about {};
+  ASSERT_EQ(::stat(stuck.c_str(), &about), 0);
+  ::testing::internal::CaptureStderr();
+  ASSERT_OK_AND_ASSIGN(auto cache, ScoreCache::Open(dir.File("cache"), num_bytes));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("cannot be trimmed"));
+  EXPECT_EQ(cache->stats().failed_trims, 1u);
+  EXPECT_GT(cache->stats().evicted, 0u);
+  int64_t expected = about.st_size;
+  for (const auto& file : EntriesOf(dir))
+    expected += static_cast<int64_t>(std::filesystem::file_size(file));
+  EXPECT_EQ(cache->size_bytes(), expected);
+}
+
+TEST(ScoreCacheTest, ALockThatCannotBeTakenIsReportedAndTriedSeldom) {
+  const TempDir dir;
+  std::filesystem::create_directories(dir.File("cache/lock"));
+  ::testing::internal::CaptureStderr();
+  ASSERT_OK_AND_ASSIGN(auto cache, ScoreCache::Open(dir.File("cache"), 40'000));
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, HasSubstr("the score cache cannot be trimmed"));
+  EXPECT_THAT(log, HasSubstr("cache/lock"));
+  int num_puts = 0;
+  for (; cache->size_bytes() < 60'000; ++num_puts) PutExample(num_puts, cache.get());
+  EXPECT_GE(cache->stats().failed_trims, 3u);
+  EXPECT_LE(cache->stats().failed_trims, 7u) << "after another tenth each, in " << num_puts;
+}
+
 // Processes that write, read and delete the same entries: each finds either nothing or what is
 // right.
 TEST(ScoreCacheTest, ProcessesShareTheDirectory) {
@@ -137,7 +179,7 @@ TEST(ScoreCacheTest, ProcessesShareTheDirectory) {
         FindsExample((i * 11 + p) % 40, cache->get());
       }
       good = good && (*cache)->stats().damaged == 0 && (*cache)->stats().failed_writes == 0 &&
-             !::testing::Test::HasFailure();
+             (*cache)->stats().failed_trims == 0 && !::testing::Test::HasFailure();
       ::_exit(good ? 0 : 1);
     }
     children.push_back(pid);
