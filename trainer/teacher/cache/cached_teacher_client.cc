@@ -13,6 +13,7 @@ CachedTeacherClient::CachedTeacherClient(std::unique_ptr<ScoreCache> cache,
     : cache_(std::move(cache)),
       endpoints_(std::move(endpoints)),
       expected_revision_(std::move(revision)),
+      has_teacher_(teacher != nullptr),
       teacher_(std::move(teacher)) {}
 
 CachedTeacherClient::~CachedTeacherClient() {
@@ -102,7 +103,7 @@ void CachedTeacherClient::LookUp(TeacherRequest request, Done done) {
       return done(*std::move(found));
     }
   }
-  if (teacher_ == nullptr) {
+  if (!has_teacher_) {
     return done(FailedPrecondition("request \"", request.request_id,
                                    "\": its scores are not in the cache, and no teacher is asked"));
   }

@@ -42,6 +42,7 @@ class CachedTeacherClient final : public TeacherClient {
   const std::unique_ptr<ScoreCache> cache_;
   const std::vector<std::string> endpoints_;
   const std::string expected_revision_;
+  const bool has_teacher_;
   mutable absl::Mutex mutex_;
   std::string revision_ ABSL_GUARDED_BY(mutex_);  // empty until Connect has succeeded
   std::string identity_ ABSL_GUARDED_BY(mutex_);  // the teacher's identity in the cache
@@ -50,6 +51,7 @@ class CachedTeacherClient final : public TeacherClient {
   int64_t num_open_ ABSL_GUARDED_BY(mutex_) = 0;      // requests without an answer
   int64_t num_asking_ ABSL_GUARDED_BY(mutex_) = 0;    // threads that use teacher_
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;  // no more requests to the teacher
+  // Null if no teacher is asked. The destructor resets it, so lookups read has_teacher_ instead.
   std::unique_ptr<TeacherClient> teacher_;
   WorkerPool disk_{/*max_threads=*/2};
 };

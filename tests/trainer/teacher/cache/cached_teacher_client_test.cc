@@ -1,12 +1,20 @@
 #include "trainer/teacher/cache/cached_teacher_client.h"
 
+#include <absl/synchronization/notification.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <filesystem>
+#include <thread>
 
 #include "tests/support/files.h"
 #include "tests/support/scripted_teacher.h"
 #include "tests/support/status_matchers.h"
 #include "tests/trainer/teacher/example_scores.h"
 #include "tests/trainer/teacher/fake_teacher.h"
+#include "trainer/teacher/cache/score_entry.h"
 
 namespace taopd::testing {
 namespace {
@@ -143,12 +151,54 @@ TEST_F(CachedTeacherTest, DestructionAnswersEverything) {
     constexpr int kCount = 100;
     std::atomic<int> num_answers = 0;
     for (const TeacherRequest& request : ExampleRequests(kCount)) {
-      client->Score(request, [&](absl::StatusOr<TeacherScores>) { ++num_answers; });
+      client->Score(request, [&](absl::StatusOr<TeacherScores> scores) {
+        EXPECT_TRUE(scores.ok() || absl::IsCancelled(scores.status())) << scores.status();
+        ++num_answers;
+      });
     }
     client.reset();
     EXPECT_EQ(num_answers, kCount);
     for (const auto& call : teacher_.TakeHeld(0)) teacher_.AnswerRight(call);
   }
+}
+
+// The teacher's client goes while a lookup reads the disk.
+TEST_F(CachedTeacherTest, ALateLookUpIsCancelled) {
+  absl::Notification teacher_is_gone, is_answered;
+  auto teacher = std::make_unique<ScriptedTeacher>(
+      [end = std::shared_ptr<void>(nullptr, [&](void*) { teacher_is_gone.Notify(); })](
+          const TeacherRequest& request, const ScriptedTeacher::Done& done) {
+        done(ExampleScores(request, ExampleInfo()));
+      },
+      ExampleInfo());
+  ASSERT_OK_AND_ASSIGN(auto cache, ScoreCache::Open(dir_.File("cache"), kRoom));
+  auto client = std::make_unique<CachedTeacherClient>(
+      std::move(cache), std::vector<std::string>{"grpc://127.0.0.1:1"}, std::move(teacher));
+  ASSERT_OK(client->Connect(absl::Seconds(1)));
+  // The entry is a pipe, whose reader waits for a writer.
+  const std::string key = ScoreKey(ExampleRequest(1), ExampleInfo().Identity());
+  const std::string folder = dir_.File("cache/" + key.substr(0, 2));
+  const std::string entry = folder + "/" + key.substr(2);
+  ASSERT_TRUE(std::filesystem::create_directory(folder));
+  ASSERT_EQ(::mkfifo(entry.c_str(), 0600), 0);
+  absl::Status status;
+  client->Score(ExampleRequest(1), [&](const absl::StatusOr<TeacherScores>& scores) {
+    status = scores.status();
+    is_answered.Notify();
+  });
+  EXPECT_OK(ScoreOne(client.get(), ExampleRequest(2)));  // the first lookup has begun before
+  std::thread writer([&] {
+    teacher_is_gone.WaitForNotification();
+    int fd = -1;
+    while (!is_answered.HasBeenNotified() && fd < 0) {
+      std::this_thread::yield();
+      fd = ::open(entry.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);  // fails without a reader
+    }
+    if (fd >= 0) ::close(fd);
+  });
+  client.reset();
+  writer.join();
+  EXPECT_TRUE(absl::IsCancelled(status)) << status;
 }
 
 }  // namespace
