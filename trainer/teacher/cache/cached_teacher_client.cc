@@ -1,5 +1,6 @@
 #include "trainer/teacher/cache/cached_teacher_client.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/base/log.h"
@@ -143,7 +144,8 @@ TeacherClientStats CachedTeacherClient::stats() const {
   absl::MutexLock lock(&mutex_);
   stats.requests = stats_.requests;
   stats.failures = stats_.failures;
-  stats.queued = num_open_ - stats.in_flight;
+  // The teacher's attempts were counted earlier, and a hedge is a second one of its request.
+  stats.queued = std::max<int64_t>(0, num_open_ - stats.in_flight);
   return stats;
 }
 

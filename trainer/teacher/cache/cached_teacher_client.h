@@ -32,7 +32,6 @@ class CachedTeacherClient final : public TeacherClient {
   absl::Status CheckSize(const TeacherRequest& request, const TeacherInfo& info) const override;
   void Score(TeacherRequest request, Done done) override;
   TeacherClientStats stats() const override;
-  const ScoreCache& cache() const { return *cache_; }
 
  private:
   void LookUp(TeacherRequest request, Done done);

@@ -100,6 +100,22 @@ TEST_F(CachedTeacherTest, OtherWeightsUnderOneNameShareNothing) {
   EXPECT_EQ(num_asked, 4);
 }
 
+// The slower attempt of a hedged request is in flight after the request has its answer.
+TEST_F(CachedTeacherTest, AttemptsWithoutARequestLeaveTheQueueEmpty) {
+  class HedgingTeacher final : public TeacherClient {
+   public:
+    absl::StatusOr<TeacherInfo> Connect(absl::Duration) override { return ExampleInfo(); }
+    void Score(TeacherRequest, std::function<void(absl::StatusOr<TeacherScores>)>) override {}
+    TeacherClientStats stats() const override { return {.in_flight = 1}; }
+  };
+  auto cache = ScoreCache::Open(dir_.File("cache"), kRoom);
+  ASSERT_OK(cache);
+  const CachedTeacherClient client(*std::move(cache), {"grpc://127.0.0.1:1"},
+                                   std::make_unique<HedgingTeacher>());
+  EXPECT_EQ(client.stats().in_flight, 1);
+  EXPECT_EQ(client.stats().queued, 0);
+}
+
 TEST_F(CachedTeacherTest, ARunIsReplayedWithoutATeacher) {
   {
     auto client = MakeClient(true);

@@ -211,7 +211,7 @@ TEST(ScoreCacheTest, RemembersTeachers) {
   TeacherInfo info = ExampleInfo();
   info.tokenizer_hash = "abc";
   info.sends_tail = false;
-  EXPECT_ERROR(cache->FindTeacher({"grpc://a:1"}), absl::StatusCode::kNotFound, "");
+  EXPECT_ERROR(cache->FindTeacher({"grpc://a:1"}), kNotFound, "");
   info.eos_token_ids = {7, 9};
   ASSERT_OK(cache->PutTeacher({"grpc://a:1", "grpc://b:1"}, info));
   ASSERT_OK_AND_ASSIGN(const TeacherInfo found, cache->FindTeacher({"grpc://b:1", "grpc://a:1"}));
