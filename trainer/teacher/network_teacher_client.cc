@@ -27,8 +27,9 @@ bool MayAnswerLater(const absl::Status& status) {
          status.code() == absl::StatusCode::kCancelled;
 }
 
+// Returns a seed that differs in every process, so that the trainers of one teacher do not retry at
+// the same moments.
 uint64_t ProcessSeed() {
-  // Different in every process, so that trainers do not knock in step.
   std::random_device device;
   return DeriveSeed(device(), "teacher client jitter", {device(), static_cast<uint64_t>(getpid())});
 }
@@ -44,39 +45,25 @@ class NetworkTeacherClient final : public TeacherClient {
 
   absl::StatusOr<TeacherInfo> Connect(absl::Duration timeout) override {
     const absl::Time deadline = clock_->Now() + timeout;
-    RandomStream jitter(ProcessSeed());
-    absl::Duration pause = options_.initial_backoff;
-    // The last try may have less time than an answer takes, so an earlier error says more.
+    const absl::Duration limit = std::min(kInfoTimeout, options_.request_timeout);
+    Backoff backoff(options_);
     std::vector<absl::Status> reasons(options_.endpoints.size());
-    while (true) {
+    for (int64_t num_tries = 1;; ++num_tries) {
       const absl::Duration left = deadline - clock_->Now();
-      const absl::Duration limit = std::min(kInfoTimeout, options_.request_timeout);
       const auto answers = transport_->AskAll(std::clamp(left, absl::Milliseconds(1), limit));
-      std::string errors;
-      absl::Status final_error;
-      bool any_answered = false;
-      for (size_t i = 0; i < answers.size(); ++i) {
-        client_.SetReachability(i, answers[i].status());
-        if (answers[i].ok()) any_answered = true;
-        if (answers[i].ok()) continue;
-        const absl::Status error = Annotate(answers[i].status(), options_.endpoints[i]);
-        if (!MayAnswerLater(error)) final_error.Update(error);
-        if (reasons[i].ok() || !absl::IsDeadlineExceeded(error)) reasons[i] = error;
-        errors += "; " + reasons[i].ToString();
-      }
-      // A teacher whose answers this client cannot use is not an outage.
-      if (!final_error.ok()) return final_error;
-      if (any_answered) {
+      TAOPD_RETURN_IF_ERROR(RecordAnswers(answers, &reasons));
+      if (std::any_of(answers.begin(), answers.end(), [](const auto& a) { return a.ok(); })) {
         TAOPD_ASSIGN_OR_RETURN(const TeacherInfo info, Agree(answers));
         client_.SetInfo(info);
         return info;
       }
       if (clock_->Now() >= deadline) {
+        std::string errors;
+        for (const absl::Status& reason : reasons) errors += "; " + reason.ToString();
         return Unavailable("no teacher endpoint answered within ", absl::FormatDuration(timeout),
                            errors);
       }
-      clock_->SleepFor(std::min(pause * jitter.NextUniform(), deadline - clock_->Now()));
-      pause = std::min(pause * 2, options_.max_backoff);
+      clock_->SleepFor(std::min(backoff.Pause(num_tries), deadline - clock_->Now()));
     }
   }
 
@@ -91,6 +78,23 @@ class NetworkTeacherClient final : public TeacherClient {
   TeacherClientStats stats() const override { return client_.stats(); }
 
  private:
+  // Records which endpoints have answered, and the reasons why others have not. Returns the first
+  // error that is no outage: that of a teacher whose answers this client cannot use.
+  absl::Status RecordAnswers(const std::vector<absl::StatusOr<TeacherInfo>>& answers,
+                             std::vector<absl::Status>* reasons) {
+    absl::Status final_error;
+    for (size_t i = 0; i < answers.size(); ++i) {
+      client_.SetReachability(i, answers[i].status());
+      if (answers[i].ok()) continue;
+      const absl::Status error = Annotate(answers[i].status(), options_.endpoints[i]);
+      if (!MayAnswerLater(error)) final_error.Update(error);
+      // The last try may have less time than an answer takes, so an earlier error says more.
+      absl::Status& reason = (*reasons)[i];
+      if (reason.ok() || !absl::IsDeadlineExceeded(error)) reason = error;
+    }
+    return final_error;
+  }
+
   // The endpoints that answered must be the same teacher, and the one that was asked for.
   absl::StatusOr<TeacherInfo> Agree(const std::vector<absl::StatusOr<TeacherInfo>>& answers) {
     const TeacherInfo* first = nullptr;
@@ -110,19 +114,16 @@ class NetworkTeacherClient final : public TeacherClient {
         agreed = info;
         continue;
       }
-      const auto differ = [&](const char* field, const auto& a, const auto& b) {
+      const auto check_equal = [&](const char* field, const auto& a, const auto& b) {
+        if (a == b) return absl::OkStatus();
         return FailedPrecondition("teachers differ in ", field, ": \"", a, "\" at ", first_name,
                                   " against \"", b, "\" at ", options_.endpoints[i]);
       };
-      if (info.revision != first->revision) {
-        return differ("revision", first->revision, info.revision);
-      }
-      if (info.tokenizer_hash != first->tokenizer_hash) {
-        return differ("tokenizer_hash", first->tokenizer_hash, info.tokenizer_hash);
-      }
-      if (info.head_vocab_size != first->head_vocab_size) {
-        return differ("head_vocab_size", first->head_vocab_size, info.head_vocab_size);
-      }
+      TAOPD_RETURN_IF_ERROR(check_equal("revision", first->revision, info.revision));
+      TAOPD_RETURN_IF_ERROR(
+          check_equal("tokenizer_hash", first->tokenizer_hash, info.tokenizer_hash));
+      TAOPD_RETURN_IF_ERROR(
+          check_equal("head_vocab_size", first->head_vocab_size, info.head_vocab_size));
       LowerLimits(info, &agreed);
       // Replicas on other devices may round differently. They are accepted, but not cached.
       agreed.has_stable_scores &= info.canary == first->canary;
@@ -140,7 +141,7 @@ class NetworkTeacherClient final : public TeacherClient {
   const TeacherClientOptions options_;
   Clock* const clock_;
   const std::unique_ptr<ScoreTransport> transport_;
-  RetryingClient client_;  // after the transport: it goes first
+  RetryingClient client_;  // after the transport, because it must be destroyed first
 };
 
 absl::Status CheckDuration(const char* name, absl::Duration value, absl::Duration max) {
