@@ -71,10 +71,9 @@ void HttpScoreTransport::Start(size_t endpoint, const TeacherRequest& request,
 
 void HttpScoreTransport::CancelAll() { http_.CancelAll(); }
 
-ScoreTransport::Result HttpScoreTransport::Attempt(size_t endpoint, const TeacherRequest& request,
-                                                   const TeacherInfo& info,
-                                                   absl::Duration timeout) {
-  const std::string body = protocol_->RequestBody(request, info.model_name);
+ScoreTransport::Result HttpScoreTransport::Send(size_t endpoint, const TeacherRequest& request,
+                                                const std::string& model, absl::Duration timeout) {
+  const std::string body = protocol_->RequestBody(request, model);
   const auto num_tokens = static_cast<int64_t>(request.token_ids.size());
   const auto reply = http_.Exchange(
       endpoint, protocol_->score_path(), body,
@@ -91,7 +90,14 @@ ScoreTransport::Result HttpScoreTransport::Attempt(size_t endpoint, const Teache
     result.pushback = reply->retry_after;
     return result;
   }
-  result.scores = protocol_->ParseReply(reply->body, request, info.model_name);
+  result.scores = protocol_->ParseReply(reply->body, request, model);
+  return result;
+}
+
+ScoreTransport::Result HttpScoreTransport::Attempt(size_t endpoint, const TeacherRequest& request,
+                                                   const TeacherInfo& info,
+                                                   absl::Duration timeout) {
+  Result result = Send(endpoint, request, info.model_name, timeout);
   if (!result.scores.ok()) return result;
   if (result.scores->revision != info.revision) {
     result.scores = FailedPrecondition("the reply is of the revision \"", result.scores->revision,
@@ -149,20 +155,14 @@ absl::StatusOr<TeacherScores> HttpScoreTransport::Probe(size_t endpoint,
   probe.token_ids = {tokens.first, tokens.second};
   probe.score_start = 1;
   probe.top_k = static_cast<int32_t>(options_.probe_top_k);
-  const std::string body = protocol_->RequestBody(probe, info.model_name);
-  TAOPD_ASSIGN_OR_RETURN(const HttpReply reply,
-                         http_.Exchange(endpoint, protocol_->score_path(), body,
-                                        protocol_->MaxReplyBytes(2, 1, probe.top_k), timeout));
-  if (reply.status != 200) {
-    const absl::Status error = ErrorOf(reply, probe);
-    // No other request would fare better.
-    return absl::IsInvalidArgument(error) ? FailedPrecondition(error.message()) : error;
-  }
-  TAOPD_ASSIGN_OR_RETURN(TeacherScores scores,
-                         protocol_->ParseReply(reply.body, probe, info.model_name));
+  absl::StatusOr<TeacherScores> scores = Send(endpoint, probe, info.model_name, timeout).scores;
+  // The server refuses scoring as such, and not this request.
+  if (absl::IsInvalidArgument(scores.status()))
+    return FailedPrecondition(scores.status().message());
+  TAOPD_RETURN_IF_ERROR(scores.status());
   TeacherInfo reply_info = info;
-  reply_info.revision = scores.revision;
-  TAOPD_RETURN_IF_ERROR(VerifyTeacherScores(scores, probe, reply_info));
+  reply_info.revision = scores->revision;
+  TAOPD_RETURN_IF_ERROR(VerifyTeacherScores(*scores, probe, reply_info));
   return scores;
 }
 

@@ -39,6 +39,9 @@ class HttpScoreTransport final : public ScoreTransport {
   std::vector<absl::StatusOr<TeacherInfo>> AskAll(absl::Duration timeout) override;
 
  private:
+  // Sends one request. The scores of the result are not verified.
+  Result Send(size_t endpoint, const TeacherRequest& request, const std::string& model,
+              absl::Duration timeout);
   Result Attempt(size_t endpoint, const TeacherRequest& request, const TeacherInfo& info,
                  absl::Duration timeout);
   absl::StatusOr<TeacherInfo> Ask(size_t endpoint, absl::Duration timeout);
