@@ -134,8 +134,9 @@ absl::StatusOr<TeacherInfo> HttpScoreTransport::Ask(size_t endpoint, absl::Durat
   TAOPD_RETURN_IF_ERROR(WithoutNotFound(model.status()));
   TeacherInfo info;
   info.model_name = model->id;
-  info.max_model_len = protocol_->MaxTokens(
-      model->max_model_len > 0 ? model->max_model_len : std::numeric_limits<int32_t>::max());
+  // The servers keep a position for a token that they could generate.
+  info.max_model_len =
+      (model->max_model_len > 0 ? model->max_model_len : std::numeric_limits<int32_t>::max()) - 1;
   info.max_top_k = options_.probe_top_k;
   info.supports_entropy = false;
   info.sends_tail = false;

@@ -108,12 +108,6 @@ class SglangProtocol final : public HttpProtocol {
     return scores;
   }
 
-  absl::Status ExplainRefusal(const absl::Status& error, const TeacherRequest&) const override {
-    return error;
-  }
-
-  int64_t MaxTokens(int64_t max_model_len) const override { return max_model_len - 1; }
-
   int64_t MaxReplyBytes(int64_t num_tokens, int64_t num_rows, int64_t top_k) const override {
     constexpr int64_t kTripleBytes = 128;
     return 65536 + num_tokens * 16 + (num_rows + 1) * (top_k + 1) * kTripleBytes;

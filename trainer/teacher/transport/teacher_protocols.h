@@ -32,10 +32,9 @@ class HttpProtocol {
                                                    const TeacherRequest& request,
                                                    const std::string& model) const = 0;
   // Makes the error of a refused request (400) say what to do. `error` holds the server's words.
-  virtual absl::Status ExplainRefusal(const absl::Status& error,
-                                      const TeacherRequest& request) const = 0;
-  // The longest sequence that can be scored by a server with this max_model_len.
-  virtual int64_t MaxTokens(int64_t max_model_len) const = 0;
+  virtual absl::Status ExplainRefusal(const absl::Status& error, const TeacherRequest&) const {
+    return error;
+  }
   // Room for a reply of `num_tokens` tokens, of which `num_rows` are scored.
   virtual int64_t MaxReplyBytes(int64_t num_tokens, int64_t num_rows, int64_t top_k) const = 0;
 };

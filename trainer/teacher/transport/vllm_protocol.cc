@@ -89,7 +89,7 @@ class VllmProtocol final : public HttpProtocol {
   std::string RequestBody(const TeacherRequest& request, const std::string& model) const override {
     return nlohmann::json{{"model", model},
                           {"prompt", request.token_ids},
-                          {"max_tokens", 1},
+                          {"max_tokens", 1},  // vLLM has no request that generates none
                           {"temperature", 0},
                           {"prompt_logprobs", request.top_k},
                           {"return_tokens_as_token_ids", true}}
@@ -142,9 +142,6 @@ class VllmProtocol final : public HttpProtocol {
                            ": start vLLM with --max-logprobs ", request.top_k,
                            " or more, or lower teacher.top_k; it says: ", words);
   }
-
-  // One token is generated, because vLLM has no request that generates none.
-  int64_t MaxTokens(int64_t max_model_len) const override { return max_model_len - 1; }
 
   int64_t MaxReplyBytes(int64_t num_tokens, int64_t, int64_t top_k) const override {
     constexpr int64_t kEntryBytes = 192;  // {"<id>":{"logprob":..,"rank":..,"decoded_token":".."}}
