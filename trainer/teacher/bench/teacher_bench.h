@@ -18,7 +18,7 @@
 namespace taopd {
 
 struct TeacherLoad {
-  double rate = 0;          // requests a second; 0: a closed loop
+  double rate = 0;          // requests per second; 0 means a closed loop
   int64_t concurrency = 8;  // requests in flight in a closed loop
   int64_t num_requests = 100;
   absl::Duration duration = absl::ZeroDuration();  // used instead of num_requests if positive

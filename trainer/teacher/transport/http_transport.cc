@@ -18,21 +18,22 @@
 namespace taopd {
 namespace {
 
-// A longer reply is refused: as text, the scores of a sequence must fit into memory many times.
+// A longer reply is refused, because many replies are in memory at once.
 constexpr int64_t kMaxHttpReplyBytes = int64_t{512} << 20;
 constexpr int64_t kMaxModelsBytes = int64_t{4} << 20;
 
-// The probe, which comes first, and further contexts: what follows each first token says much of
-// the weights. The ids are in every vocabulary.
+// The sequences of the canary; the first is also the probe. Other weights give other probabilities
+// after these tokens. The ids are in every vocabulary.
 constexpr std::pair<int32_t, int32_t> kCanaryTokens[] = {{1, 1}, {2, 3}, {5, 8}, {13, 21}};
-// Log-probs are rounded to multiples of 1 / kCanarySteps nats. That hides sums in another order in
-// float32, whose errors are some 1e-5. It cannot hide bfloat16 logits, which jump by 0.06 and more
-// when a server computes them in another batch: rounding so coarse would hide other weights as
-// well. A server whose answers jump is found by asking twice.
+// Log-probs are rounded to multiples of 1 / kCanarySteps nats, which hides the rounding errors of
+// float32, about 1e-5. It does not hide those of bfloat16 logits, which differ by 0.06 and more in
+// another batch: such coarse rounding would hide other weights as well. FindCanary asks twice to
+// find out whether a server's scores are stable.
 constexpr double kCanarySteps = 256;
 
-// A server without the model or the path answers, and may have it later.
-absl::Status WithoutNotFound(const absl::Status& error) {
+// Turns NOT_FOUND into FAILED_PRECONDITION, which is retried (retry_policy.h): the server may have
+// the model or the path later.
+absl::Status NotFoundAsRefusal(const absl::Status& error) {
   return absl::IsNotFound(error) ? FailedPrecondition(error.message()) : error;
 }
 
@@ -113,7 +114,7 @@ absl::Status HttpScoreTransport::ErrorOf(const HttpReply& reply,
                                          const TeacherRequest& request) const {
   const absl::Status error = ErrorOfReply(reply, options_);
   if (absl::IsInvalidArgument(error)) return protocol_->ExplainRefusal(error, request);
-  return WithoutNotFound(error);
+  return NotFoundAsRefusal(error);
 }
 
 std::vector<absl::StatusOr<TeacherInfo>> HttpScoreTransport::AskAll(absl::Duration timeout) {
@@ -131,7 +132,7 @@ absl::StatusOr<TeacherInfo> HttpScoreTransport::Ask(size_t endpoint, absl::Durat
                                                                 "", kMaxModelsBytes, timeout));
   if (models.status != 200) return Annotate(ErrorOf(models, {}), HttpProtocol::kModelsPath);
   const absl::StatusOr<ListedModel> model = FindListedModel(models.body, options_.model);
-  TAOPD_RETURN_IF_ERROR(WithoutNotFound(model.status()));
+  TAOPD_RETURN_IF_ERROR(NotFoundAsRefusal(model.status()));
   TeacherInfo info;
   info.model_name = model->id;
   // The servers keep a position for a token that they could generate.
@@ -171,14 +172,14 @@ absl::StatusOr<std::string> HttpScoreTransport::AskCanary(size_t endpoint, const
                                                           absl::Duration timeout) {
   Sha256 hash;
   const auto add = [&hash](float log_prob) {
-    // Beyond any log-prob that matters, -inf included.
+    // A limit, because -inf has no step.
     const double rounded = std::round(std::max<double>(log_prob, -1e6) * kCanarySteps);
     const auto step = static_cast<int64_t>(rounded);
     hash.Update(std::as_bytes(std::span(&step, 1)));
   };
   for (const auto& tokens : kCanaryTokens) {
     TAOPD_ASSIGN_OR_RETURN(TeacherScores scores, Probe(endpoint, tokens, info, timeout));
-    // Without their ids: equal log-probs may change places.
+    // The order of ids with equal log-probs may differ, so the ids are left out.
     std::sort(scores.log_probs.begin(), scores.log_probs.end());
     for (const float log_prob : scores.log_probs) add(log_prob);
     for (const float log_prob : scores.sampled_log_probs) add(log_prob);
@@ -188,12 +189,12 @@ absl::StatusOr<std::string> HttpScoreTransport::AskCanary(size_t endpoint, const
 
 absl::Status HttpScoreTransport::FindCanary(size_t endpoint, absl::Duration timeout,
                                             TeacherInfo* info) {
-  // Another client's requests may have shared a batch with the first try.
+  // A second try, because another client's requests may have shared a batch with the first one.
   constexpr int kTries = 2;
   for (int i = 0; i < kTries; ++i) {
     const auto first = AskCanary(endpoint, *info, timeout);
     const auto second = first.ok() ? AskCanary(endpoint, *info, timeout) : first;
-    // A server that refuses it has answered the probe, and can be used.
+    // The server has answered the probe, so it can be used, without a canary.
     if (absl::IsFailedPrecondition(second.status())) break;
     TAOPD_RETURN_IF_ERROR(second.status());
     if (*first != *second) continue;

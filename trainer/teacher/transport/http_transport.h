@@ -24,7 +24,7 @@ namespace taopd {
 
 class HttpScoreTransport final : public ScoreTransport {
  public:
-  // `endpoints` speak the same protocol of HTTP.
+  // All `endpoints` must speak the same protocol over HTTP.
   HttpScoreTransport(const std::vector<TeacherEndpoint>& endpoints,
                      const TeacherClientOptions& options);
   // REQUIRES: every attempt has ended.
@@ -45,12 +45,13 @@ class HttpScoreTransport final : public ScoreTransport {
   Result Attempt(size_t endpoint, const TeacherRequest& request, const TeacherInfo& info,
                  absl::Duration timeout);
   absl::StatusOr<TeacherInfo> Ask(size_t endpoint, absl::Duration timeout);
-  // The verified scores of two tokens.
+  // Returns the verified scores of two tokens.
   absl::StatusOr<TeacherScores> Probe(size_t endpoint, std::pair<int32_t, int32_t> tokens,
                                       const TeacherInfo& info, absl::Duration timeout);
-  // A hash of the scores of all canary requests.
+  // Returns a hash of the scores of all canary requests.
   absl::StatusOr<std::string> AskCanary(size_t endpoint, const TeacherInfo& info,
                                         absl::Duration timeout);
+  // Sets info->canary or, if two hashes in a row differ, clears info->has_stable_scores.
   absl::Status FindCanary(size_t endpoint, absl::Duration timeout, TeacherInfo* info);
   // The error of a reply other than 200.
   absl::Status ErrorOf(const HttpReply& reply, const TeacherRequest& request) const;
