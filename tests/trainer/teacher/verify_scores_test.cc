@@ -13,14 +13,6 @@ namespace {
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-TEST(VerifyTeacherScoresTest, RightOnesPass) {
-  const TeacherInfo info = ExampleInfo();
-  for (int i = 0; i < 200; ++i) {
-    const TeacherRequest request = ExampleRequest(i, 4 + i % 20, i % 17);
-    EXPECT_OK(VerifyTeacherScores(ExampleScores(request, info), request, info));
-  }
-}
-
 TEST(VerifyTeacherScoresTest, SupportOfTheWholeVocabularyHasNoTail) {
   TeacherInfo info = ExampleInfo();
   info.max_top_k = 50;
@@ -52,6 +44,14 @@ int32_t IdOutside(const TeacherScores& scores, int row) {
   return id;
 }
 
+// Makes row 1's sampled token the row's second id, and row 2's one outside of the row.
+TeacherRequest RequestWithSampledTokens(TeacherRequest request) {
+  const TeacherInfo info = ExampleInfo();
+  request.token_ids[request.score_start + 1] = ExampleScores(request, info).ids[1 * 4 + 1];
+  request.token_ids[request.score_start + 2] = IdOutside(ExampleScores(request, info), 2);
+  return request;
+}
+
 // Each damage, and what the message must say.
 struct Damage {
   const char* says;
@@ -62,12 +62,13 @@ class DamagedScoresTest : public ::testing::TestWithParam<Damage> {};
 
 TEST_P(DamagedScoresTest, IsRefused) {
   const TeacherInfo info = ExampleInfo();
-  TeacherRequest request = ExampleRequest(5);
+  TeacherRequest request = RequestWithSampledTokens(FullRequest(5));
   TeacherScores scores = ExampleScores(request, info);
-  // Row 1's sampled token is the row's second id; row 2's stands outside of the row.
-  request.token_ids[request.score_start + 1] = scores.ids[1 * 4 + 1];
-  scores = ExampleScores(request, info);
-  request.token_ids[request.score_start + 2] = IdOutside(scores, 2);
+  // Row 0's first candidate is its sampled token. Row 1's first is the row's best id, and its
+  // second stands outside of the row.
+  request.candidate_ids[0] = request.token_ids[request.score_start];
+  request.candidate_ids[5] = scores.ids[4];
+  request.candidate_ids[6] = IdOutside(scores, 1);
   scores = ExampleScores(request, info);
   ASSERT_OK(VerifyTeacherScores(scores, request, info));
   GetParam().apply(&scores);
@@ -99,42 +100,6 @@ INSTANTIATE_TEST_SUITE_P(
         Damage{"sampled_logprobs is 1", [](auto* s) { s->sampled_log_probs[0] = 1.0f; }},
         Damage{"contradicts", [](auto* s) { s->sampled_log_probs[1] -= 0.1f; }},
         Damage{"is above the last of the ids", [](auto* s) { s->sampled_log_probs[2] = -0.01f; }},
-        // Rows in another order: the sampled tokens give it away.
-        Damage{"sampled_logprobs", [](auto* s) {
-                 std::rotate(s->ids.begin(), s->ids.begin() + 4, s->ids.end());
-                 std::rotate(s->log_probs.begin(), s->log_probs.begin() + 4, s->log_probs.end());
-                 std::rotate(s->log_tail.begin(), s->log_tail.begin() + 1, s->log_tail.end());
-               }}));
-
-TEST(VerifyTeacherScoresTest, RightCandidatesDenseRowsAndEntropiesPass) {
-  const TeacherInfo info = ExampleInfo();
-  for (int i = 0; i < 200; ++i) {
-    const TeacherRequest request = FullRequest(i, 4 + i % 20, i % 17, i % 9);
-    EXPECT_OK(VerifyTeacherRequest(request, info));
-    EXPECT_OK(VerifyTeacherScores(ExampleScores(request, info), request, info));
-  }
-}
-
-class DamagedFullScoresTest : public ::testing::TestWithParam<Damage> {};
-
-TEST_P(DamagedFullScoresTest, IsRefused) {
-  const TeacherInfo info = ExampleInfo();
-  TeacherRequest request = FullRequest(5);
-  // Row 0: the first candidate is the sampled token. Row 1: the first is the row's best id, and
-  // the second stands outside of the row.
-  request.candidate_ids[0] = request.token_ids[request.score_start];
-  const TeacherScores plain = ExampleScores(request, info);
-  request.candidate_ids[5] = plain.ids[4];
-  request.candidate_ids[6] = IdOutside(plain, 1);
-  TeacherScores scores = ExampleScores(request, info);
-  ASSERT_OK(VerifyTeacherScores(scores, request, info));
-  GetParam().apply(&scores);
-  EXPECT_ERROR(VerifyTeacherScores(scores, request, info), kDataLoss, GetParam().says);
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    Each, DamagedFullScoresTest,
-    ::testing::Values(
         Damage{"candidate_logprobs has 44 values instead of 45",
                [](auto* s) { s->candidate_log_probs.pop_back(); }},
         Damage{"candidate_log_tail has 0 values", [](auto* s) { s->candidate_log_tail.clear(); }},
@@ -150,14 +115,33 @@ INSTANTIATE_TEST_SUITE_P(
         Damage{"dense_logprobs[7] is inf", [](auto* s) { s->dense_log_probs[7] = kInf; }},
         Damage{"dense_logprobs have the mass",
                [](auto* s) { s->dense_log_probs[s->ids[0]] = -kInf; }},
-        // Two ids change places.
         Damage{"contradicts",
-               [](auto* s) {
-                 std::swap(s->dense_log_probs[s->ids[0]], s->dense_log_probs[s->ids[1]]);
+               [](auto* s) {  // two ids change places
+                 const int32_t first = s->ids[0], second = s->ids[1];
+                 std::swap(s->dense_log_probs[first], s->dense_log_probs[second]);
                }},
         Damage{"entropy -1", [](auto* s) { s->entropy[0] = -1; }},
         Damage{"entropy nan", [](auto* s) { s->entropy[0] = kNan; }},
         Damage{"entropy 4", [](auto* s) { s->entropy[0] = 4; }}));
+
+TEST(VerifyTeacherScoresTest, TheSampledTokensTellRowsInAnotherOrder) {
+  const TeacherInfo info = ExampleInfo();
+  TeacherRequest request = RequestWithSampledTokens(ExampleRequest(5));
+  TeacherScores scores = ExampleScores(request, info);
+  std::rotate(scores.ids.begin(), scores.ids.begin() + 4, scores.ids.end());
+  std::rotate(scores.log_probs.begin(), scores.log_probs.begin() + 4, scores.log_probs.end());
+  std::rotate(scores.log_tail.begin(), scores.log_tail.begin() + 1, scores.log_tail.end());
+  EXPECT_ERROR(VerifyTeacherScores(scores, request, info), kDataLoss, "sampled_logprobs");
+}
+
+TEST(VerifyTeacherScoresTest, RightCandidatesDenseRowsAndEntropiesPass) {
+  const TeacherInfo info = ExampleInfo();
+  for (int i = 0; i < 200; ++i) {
+    const TeacherRequest request = FullRequest(i, 4 + i % 20, i % 17, i % 9);
+    EXPECT_OK(VerifyTeacherRequest(request, info));
+    EXPECT_OK(VerifyTeacherScores(ExampleScores(request, info), request, info));
+  }
+}
 
 TEST(VerifyTeacherScoresTest, SampledTokenFitsIntoTheTail) {
   const TeacherInfo info = ExampleInfo();
