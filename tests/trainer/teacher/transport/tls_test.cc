@@ -70,24 +70,6 @@ TEST_F(TlsTest, GrpcServersMayAskForACertificate) {
   EXPECT_OK(ConnectAndScore(options, kLong));
 }
 
-TEST_F(TlsTest, GrpcSendsTheApiKey) {
-  FakeTeacher teacher;
-  teacher.Start();
-  TeacherClientOptions options = Options("grpc", teacher.port());
-  options.api_key = "secret";
-  teacher.SetHandler([&](FakeCall call) {
-    const auto& metadata = call.context->client_metadata();
-    const auto found = metadata.find("authorization");
-    if (found == metadata.end() || found->second != "Bearer secret") {
-      return call.finish({grpc::StatusCode::UNAUTHENTICATED, "no key"});
-    }
-    teacher.AnswerRight(call);
-  });
-  EXPECT_OK(ConnectAndScore(options, kLong));
-  options.api_key = "";
-  EXPECT_ERROR(ConnectAndScore(options, kLong), kUnauthenticated, "no key");
-}
-
 TEST_F(TlsTest, HttpIsEncrypted) {
   httplib::SSLServer server(dir_.File("server.crt").c_str(), dir_.File("server.key").c_str(),
                             dir_.File("client.crt").c_str());  // asks for the client's certificate
