@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "common/wire/teacher_protocol.h"
+#include "tests/support/process.h"
 #include "tests/support/status_matchers.h"
 #include "tests/trainer/teacher/example_scores.h"
 #include "tests/trainer/teacher/fake_teacher.h"
@@ -19,10 +20,8 @@ class OutageTest : public ::testing::Test {
     options_ = FastOptions({&teacher_});
   }
   void Connect() {
-    auto client = MakeNetworkTeacherClient(options_);
-    ASSERT_OK(client);
-    ASSERT_OK((*client)->Connect(absl::Seconds(20)));
-    client_ = *std::move(client);
+    ASSERT_OK_AND_ASSIGN(client_, MakeNetworkTeacherClient(options_));
+    ASSERT_OK(client_->Connect(absl::Seconds(20)));
   }
 
   FakeTeacher teacher_;
@@ -31,7 +30,7 @@ class OutageTest : public ::testing::Test {
 };
 
 TEST_F(OutageTest, PassingErrorsAreTriedAgain) {
-  options_.request_timeout = absl::Milliseconds(200);
+  options_.request_timeout = absl::Seconds(1);  // for six answers, however busy the machine is
   Connect();
   std::vector<FakeCall> hung;
   std::atomic<int> num_calls = 0;
@@ -55,8 +54,9 @@ TEST_F(OutageTest, PassingErrorsAreTriedAgain) {
   });
   ASSERT_OK_AND_ASSIGN(const auto answer, ScoreOne(client_.get(), ExampleRequest(1)));
   EXPECT_EQ(answer.log_probs, ExampleScores(ExampleRequest(1), ExampleInfo()).log_probs);
-  EXPECT_EQ(num_calls, 7);
-  EXPECT_EQ(client_->stats().retries, 6u);
+  // On a slow machine, other attempts may end by their deadline as well.
+  EXPECT_GE(num_calls, 7);
+  EXPECT_GE(client_->stats().retries, 6u);
   EXPECT_EQ(client_->stats().failures, 0u);
   for (const FakeCall& call : hung) call.finish(grpc::Status::CANCELLED);
 }
@@ -68,7 +68,7 @@ TEST_F(OutageTest, InternalErrorIsTriedOnceMore) {
   EXPECT_EQ(teacher_.num_calls(), 2);
 }
 
-TEST_F(OutageTest, PushbackIsHonoured) {
+TEST_F(OutageTest, PushbackIsHonored) {
   Connect();
   constexpr absl::Duration kPushback = absl::Milliseconds(300);  // 15 times the longest pause
   std::atomic<int> num_calls = 0;
@@ -110,11 +110,14 @@ TEST_F(OutageTest, EndlessOutageUsesUpTheBudget) {
   for (const auto& answer : answers) {
     EXPECT_ERROR(answer, kUnavailable, "outage_budget 300ms is used up");
   }
-  EXPECT_ERROR(answers[0], kUnavailable, "no");
+  // The last attempt may have ended by the budget instead of the teacher's error.
+  EXPECT_ERROR(answers[0], kUnavailable, "last error: ");
   EXPECT_TRUE(client_->stats().waiting);
   EXPECT_EQ(client_->stats().failures, 20u);
   teacher_.SetHandler(nullptr);
-  EXPECT_OK(ScoreOne(client_.get(), ExampleRequest(1)));
+  // On a slow machine, the next probe may come too late for a request's budget.
+  EXPECT_TRUE(PollUntil(absl::Seconds(30),
+                        [this] { return ScoreOne(client_.get(), ExampleRequest(1)).ok(); }));
   EXPECT_FALSE(client_->stats().waiting);
 }
 

@@ -242,8 +242,7 @@ TEST_P(HttpTeacherTest, ScoresThatJumpHaveNoCanary) {
   teacher.lowers_by = [](int num_replies) { return 0.0625f * static_cast<float>(num_replies % 5); };
   ::testing::internal::CaptureStderr();
   const TeacherInfo info = InfoOf(FastHttpOptions(teacher));
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              ::testing::HasSubstr("they are not cached"));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("they are not cached"));
   EXPECT_FALSE(info.has_stable_scores);
   EXPECT_EQ(info.Identity(), info.revision);
 }
@@ -262,10 +261,10 @@ TEST(VllmTeacherTest, APortOfGrpcIsNamedAsThePossibleCause) {
   grpc_teacher.Start();
   TeacherClientOptions options = FastHttpOptions(FakeHttpTeacher(HttpShape::kVllmPython));
   options.endpoints = {"vllm+http://127.0.0.1:" + std::to_string(grpc_teacher.port())};
-  EXPECT_ERROR(ConnectError(options, absl::Milliseconds(300)), kUnavailable,
+  EXPECT_ERROR(ConnectError(options, absl::Seconds(1)), kUnavailable,
                "is this the server's HTTP port, not the one of gRPC");
   grpc_teacher.Stop();
-  EXPECT_ERROR(ConnectError(options, absl::Milliseconds(300)), kUnavailable,
+  EXPECT_ERROR(ConnectError(options, absl::Seconds(1)), kUnavailable,
                "no connection: nothing listens there");
 }
 
