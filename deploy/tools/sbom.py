@@ -1,4 +1,4 @@
-"""Lists the third-party parts of a release in a bill of materials (SPDX 2.3) and copies their licences."""
+"""Lists the third-party parts of a release in a bill of materials (SPDX 2.3) and copies their licenses."""
 
 import functools
 import hashlib
@@ -14,16 +14,16 @@ WHEELS = {
     r"/xgrammar/libxgrammar": ("xgrammar", "Apache-2.0"),
     r"/tvm_ffi/lib/": ("apache-tvm-ffi", "Apache-2.0"),
 }
-NVIDIA_LICENCE = "LicenseRef-NVIDIA-CUDA-EULA"
-# Libraries that consist of headers, which the programs contain: a header -> the licence.
+NVIDIA_LICENSE = "LicenseRef-NVIDIA-CUDA-EULA"
+# Libraries that consist of headers, which the programs contain: a header -> the license.
 COMPILED_IN = {"/usr/include/nlohmann/json.hpp": "MIT", "/usr/include/CLI/CLI.hpp": "BSD-3-Clause",
                "/usr/include/boost/version.hpp": "BSL-1.0"}
 
 
 class Package:
-    def __init__(self, name, version, purl, licence, texts):
-        self.name, self.version, self.purl, self.licence = name, version, purl, licence
-        self.texts = texts  # files with the licence
+    def __init__(self, name, version, purl, license, texts):
+        self.name, self.version, self.purl, self.license = name, version, purl, license
+        self.texts = texts  # files with the license
         self.libraries = []
 
 
@@ -48,7 +48,7 @@ def debian_packages(paths):
 
 
 @functools.cache
-def wheel_package(name, licence, root):
+def wheel_package(name, license, root):
     distribution = next(root.glob(f"{name.replace('-', '_')}-*.dist-info"), None)
     if distribution is None:
         raise ValueError(f"{root} has no metadata of {name}")
@@ -57,7 +57,7 @@ def wheel_package(name, licence, root):
     listed = [root / line.split(",")[0] for line in (distribution / "RECORD").read_text(encoding="utf-8").splitlines()]
     texts = next(filter(None, (sorted(path for path in each if re.match(r"(LICENSE|NOTICE|License)", path.name))
                                for each in (files, listed))), [])
-    return Package(name, version, f"pkg:pypi/{name}@{version}", licence, texts)
+    return Package(name, version, f"pkg:pypi/{name}@{version}", license, texts)
 
 
 def nvidia_wheel(path, root):
@@ -74,7 +74,7 @@ def wheel_of(path):
     if root is None:
         return None
     if path.is_relative_to(root / "nvidia"):
-        return wheel_package(nvidia_wheel(path, root), NVIDIA_LICENCE, root)
+        return wheel_package(nvidia_wheel(path, root), NVIDIA_LICENSE, root)
     found = next((wheel for pattern, wheel in WHEELS.items() if re.search(pattern, str(path))), None)
     return wheel_package(*found, root) if found else None
 
@@ -88,7 +88,7 @@ def packages_of(libraries):
     for name, path in real.items():
         package = wheels[name] or debian.get(path)
         if package is None:
-            raise ValueError(f"{path} belongs to no package: its licence is not known")
+            raise ValueError(f"{path} belongs to no package: its license is not known")
         found.setdefault(package.name, package).libraries.append(name)
     return [found[name] for name in sorted(found)]
 
@@ -96,31 +96,31 @@ def packages_of(libraries):
 def packages_compiled_in():
     """Returns the packages of COMPILED_IN."""
     owners = debian_packages([pathlib.Path(header) for header in COMPILED_IN])
-    for header, licence in COMPILED_IN.items():
+    for header, license in COMPILED_IN.items():
         if pathlib.Path(header) not in owners:
-            raise ValueError(f"{header} belongs to no package: its licence is not known")
-        owners[pathlib.Path(header)].licence = licence
+            raise ValueError(f"{header} belongs to no package: its license is not known")
+        owners[pathlib.Path(header)].license = license
     return sorted(owners.values(), key=lambda package: package.name)
 
 
-def copy_licences(packages, target):
-    """Copies the licences of each package to a folder below `target`."""
+def copy_licenses(packages, target):
+    """Copies the licenses of each package to a folder below `target`."""
     for package in packages:
         folder = target / package.name
         folder.mkdir(parents=True, exist_ok=True)
         if not package.texts:
-            raise ValueError(f"{package.name} comes without a licence")
+            raise ValueError(f"{package.name} comes without a license")
         for text in package.texts:
             shutil.copyfile(text, folder / text.name)
 
 
-def spdx(name, version, licence, created, packages):
+def spdx(name, version, license, created, packages):
     """Returns the SPDX document of a release."""
     def identifier(text):
         return "SPDXRef-" + re.sub(r"[^A-Za-z0-9.-]", "-", text)
 
-    listed = [{"SPDXID": identifier("taopd"), "name": "taopd", "versionInfo": version, "licenseDeclared": licence,
-               "licenseConcluded": licence, "downloadLocation": "NOASSERTION", "filesAnalyzed": False,
+    listed = [{"SPDXID": identifier("taopd"), "name": "taopd", "versionInfo": version, "licenseDeclared": license,
+               "licenseConcluded": license, "downloadLocation": "NOASSERTION", "filesAnalyzed": False,
                "primaryPackagePurpose": "APPLICATION", "copyrightText": "NOASSERTION"}]
     relations = [{"spdxElementId": "SPDXRef-DOCUMENT", "relationshipType": "DESCRIBES",
                   "relatedSpdxElement": identifier("taopd")}]
@@ -128,13 +128,13 @@ def spdx(name, version, licence, created, packages):
         files = {"comment": "files: " + ", ".join(sorted(package.libraries))} if package.libraries else {}
         listed.append(files | {
             "SPDXID": identifier(package.name), "name": package.name, "versionInfo": package.version,
-            "licenseDeclared": package.licence, "licenseConcluded": "NOASSERTION", "downloadLocation": "NOASSERTION",
+            "licenseDeclared": package.license, "licenseConcluded": "NOASSERTION", "downloadLocation": "NOASSERTION",
             "filesAnalyzed": False, "primaryPackagePurpose": "LIBRARY", "copyrightText": "NOASSERTION",
             "externalRefs": [{"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl",
                               "referenceLocator": package.purl}]})
         relations.append({"spdxElementId": identifier("taopd"), "relationshipType": "DYNAMIC_LINK" if files else "STATIC_LINK", "relatedSpdxElement": identifier(package.name)})
     unique = hashlib.sha256(repr([(p["name"], p["versionInfo"]) for p in listed]).encode()).hexdigest()[:16]
-    references = sorted({package.licence for package in packages if package.licence.startswith("LicenseRef-")})
+    references = sorted({package.license for package in packages if package.license.startswith("LicenseRef-")})
     return {"spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT", "name": name,
             "documentNamespace": f"urn:taopd:{name}:{unique}",
             "creationInfo": {"created": created, "creators": ["Tool: deploy/release"]},

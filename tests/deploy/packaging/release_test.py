@@ -87,7 +87,7 @@ class TreeTest(unittest.TestCase):
         self.assertEqual(present - listed, {"SHA256SUMS"})
 
     def test_bill_of_materials(self):
-        """Every library belongs to a package with a version, and every package has its licence."""
+        """Every library belongs to a package with a version, and every package has its license."""
         document = json.loads((self.tree / "sbom.spdx.json").read_text())
         self.assertEqual(document["spdxVersion"], "SPDX-2.3")
         packages = {package["name"]: package for package in document["packages"]}
@@ -281,7 +281,7 @@ class FaultsTest(unittest.TestCase):
         module.make_archive(tree, "taopd", target, 6)
         self.assertNotEqual(module.checksum(target), sums[0])
 
-    def test_a_library_without_a_licence(self):
+    def test_a_library_without_a_license(self):
         import sbom
         own = self.path / "libown.so"
         own.touch()

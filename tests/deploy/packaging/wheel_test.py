@@ -72,8 +72,8 @@ class WheelTest(unittest.TestCase):
             for program in installed.glob("bin/*"):
                 needed = run("ldd", program).stdout
                 self.assertNotIn("not found", needed)
-            licences = installed.parent / f"taopd-{project_version()}.dist-info/licenses"
-            self.assertTrue(list(licences.glob("libgrpc*/copyright")))
+            licenses = installed.parent / f"taopd-{project_version()}.dist-info/licenses"
+            self.assertTrue(list(licenses.glob("libgrpc*/copyright")))
             done = run(programs / "python", "-c", CLIENT, programs / "taopd-teacher", MODEL)
             self.assertIn("[[403, 385], [407, 383], [261, 407]]", done.stdout, done.stderr)
             # Without this tree, without programs of the system beside the usual tools, and with nothing prepared.
