@@ -13,7 +13,8 @@ case $SOURCE in
     name=${SOURCE#hf://}
     revision=main
     case $name in *@*) revision=${name#*@} name=${name%@*} ;; esac
-    # Without the weights of PyTorch, *.bin and *.pth: one pattern, because versions of hf differ in how to give several.
+    # Without the weights of PyTorch, *.bin and *.pth: one pattern, because versions of hf differ
+    # in how to give several.
     hf download "$name" --revision "$revision" --local-dir "$part" --exclude '*.[bp][it][nh]'
     ;;
   s3://*) aws s3 cp --recursive --no-progress "$SOURCE" "$part" ;;
