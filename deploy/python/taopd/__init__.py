@@ -14,5 +14,5 @@ from taopd.connection import Tls
 from taopd.messages import GenerateRequest, Generation, ScoreRequest, Scores, TeacherInfo
 from taopd.retry import RetryOptions, TeacherError
 
-__all__ = ["AsyncTeacher", "GenerateRequest", "Generation", "RetryOptions", "ScoreRequest", "Scores", "Teacher", "TeacherError",
-           "TeacherInfo", "Tls"]
+__all__ = ["AsyncTeacher", "GenerateRequest", "Generation", "RetryOptions", "ScoreRequest", "Scores", "Teacher",
+           "TeacherError", "TeacherInfo", "Tls"]

@@ -54,7 +54,8 @@ class AsyncTeacher:
         return self._info
 
     @overload
-    async def score(self, token_ids: Ids, start: int, top_k: int, *, candidate_ids: Any = ..., **options: Any) -> Scores: ...
+    async def score(self, token_ids: Ids, start: int, top_k: int, *, candidate_ids: Any = ...,
+                    **options: Any) -> Scores: ...
     @overload
     async def score(self, token_ids: Sequence[Ids], start: int | Sequence[int], top_k: int, *,
                     candidate_ids: Sequence[Any] | None = ..., **options: Any) -> list[Scores]: ...

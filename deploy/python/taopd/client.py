@@ -16,8 +16,8 @@ T = TypeVar("T")
 class Teacher:
     """A connection to one teacher. Any thread may use it; close it, or use it in `with`, to end its threads and connection.
 
-    The first call asks the teacher for its revision, and every later request is refused by a teacher that serves another one,
-    so all scores of one object are of the same weights.
+    The first call asks the teacher for its revision, and every later request is refused by a teacher that serves
+    another one, so all scores of one object are of the same weights.
 
         with Teacher("grpc://127.0.0.1:50051") as teacher:
             scores = teacher.score([1, 403, 407, 261], start=1, top_k=2)
@@ -90,11 +90,12 @@ class Teacher:
 
         Raises:
             ValueError: an argument that no teacher can accept.
-            TeacherError: the teacher's refusal, or the last failure when the outage budget is used up. The first error of a
-                batch ends it.
+            TeacherError: the teacher's refusal, or the last failure when the outage budget is used up. The first error of
+                a batch ends it.
         """
         if not is_batch(token_ids):
-            return self._score(ScoreRequest(token_ids, start, top_k, candidate_ids=candidate_ids, **options), self._closed)
+            return self._score(ScoreRequest(token_ids, start, top_k, candidate_ids=candidate_ids, **options),
+                               self._closed)
         requests = batch_of(token_ids, start, top_k, candidate_ids, options)
         self.info()
         stop = threading.Event()
@@ -113,9 +114,9 @@ class Teacher:
                 future.cancel()
 
     def score_stream(self, requests: Iterable[ScoreRequest]) -> Iterator[tuple[ScoreRequest, Scores | TeacherError]]:
-        """Scores many sequences on one stream. `requests` may be a generator, which is read on a thread of gRPC as fast as the
-        teacher accepts requests. Yields each request with its scores or its error, in the order of completion. Nothing is
-        repeated; a failure of the stream itself raises TeacherError."""
+        """Scores many sequences on one stream. `requests` may be a generator, which is read on a thread of gRPC as fast
+        as the teacher accepts requests. Yields each request with its scores or its error, in the order of completion.
+        Nothing is repeated; a failure of the stream itself raises TeacherError."""
         info, pending = self.info(), Pending()
 
         def encoded() -> Iterator[bytes]:
@@ -141,8 +142,8 @@ class Teacher:
         return self._repeat(lambda timeout: in_order(list(self._generations(request, timeout)), request.n))
 
     def generate_stream(self, token_ids: Ids, max_new_tokens: int, **options: Any) -> Iterator[Generation]:
-        """Like generate, but yields each sequence when it is finished, or with stream_tokens each token. Nothing is repeated;
-        closing the iterator ends the work."""
+        """Like generate, but yields each sequence when it is finished, or with stream_tokens each token. Nothing is
+        repeated; closing the iterator ends the work."""
         return self._generations(GenerateRequest(token_ids, max_new_tokens, **options), None)
 
     def _generations(self, request: GenerateRequest, timeout: float | None) -> Iterator[Generation]:

@@ -18,8 +18,8 @@ log = logging.getLogger("taopd")
 
 SERVICE = "/taopd.v1.Teacher/"
 MAX_MESSAGE_BYTES = 64 << 20
-# The options are those of the trainer's channels: pings notice a teacher that hangs, all addresses of a name are used in turn, and retry.py alone
-# decides about retries.
+# The options are those of the trainer's channels: pings notice a teacher that hangs, all addresses of a name are used
+# in turn, and retry.py alone decides about retries.
 CHANNEL_OPTIONS = [
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES), ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.lb_policy_name", "round_robin"), ("grpc.enable_retries", 0), ("grpc.enable_http_proxy", 0),
@@ -46,7 +46,8 @@ class Tls:
     def credentials(self) -> grpc.ChannelCredentials:
         if (self.cert_file is None) != (self.key_file is None):
             raise ValueError("tls: cert_file and key_file belong together")
-        read = [pathlib.Path(path).read_bytes() if path else None for path in (self.ca_file, self.key_file, self.cert_file)]
+        read = [pathlib.Path(path).read_bytes() if path else None
+                for path in (self.ca_file, self.key_file, self.cert_file)]
         return grpc.ssl_channel_credentials(*read)
 
 
@@ -99,8 +100,10 @@ def is_batch(token_ids: Any) -> bool:
     return len(token_ids) > 0 and (hasattr(token_ids[0], "__len__") and np.ndim(token_ids[0]) > 0)
 
 
-def batch_of(token_ids: Sequence[Any], start: Any, top_k: int, candidate_ids: Any, options: dict[str, Any]) -> list[ScoreRequest]:
-    """Returns the requests of a batch. `start` is one number, or one per sequence; candidate_ids has one array per sequence."""
+def batch_of(token_ids: Sequence[Any], start: Any, top_k: int, candidate_ids: Any,
+             options: dict[str, Any]) -> list[ScoreRequest]:
+    """Returns the requests of a batch. `start` is one number, or one per sequence; candidate_ids has
+    one array per sequence."""
     starts = [start] * len(token_ids) if np.ndim(start) == 0 else list(start)
     candidates = [None] * len(token_ids) if candidate_ids is None else list(candidate_ids)
     for name, values in (("start", starts), ("candidate_ids", candidates)):

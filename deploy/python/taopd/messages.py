@@ -1,8 +1,8 @@
 """The requests to a teacher, and its answers.
 
-Shapes: P is the number of token ids, R = P - start the number of scored rows, k is top_k, M the number of candidates per row,
-V is head_vocab_size. Row r is the distribution of token start + r given the tokens before it. All log-probs are natural
-logarithms under the softmax of logits / temperature.
+Shapes: P is the number of token ids, R = P - start the number of scored rows, k is top_k, M the number of candidates
+per row, V is head_vocab_size. Row r is the distribution of token start + r given the tokens before it. All log-probs
+are natural logarithms under the softmax of logits / temperature.
 """
 
 import dataclasses
@@ -21,7 +21,8 @@ Ids = Sequence[int] | npt.NDArray[np.integer]
 
 
 def ids_array(ids: Any, name: str, num_dims: int) -> npt.NDArray[np.int32]:
-    """Returns token ids as int32. Raises ValueError if they are not whole numbers in [0, 2^31) of this many dimensions."""
+    """Returns token ids as int32. Raises ValueError if they are not whole numbers in [0, 2^31)
+    of this many dimensions."""
     array = np.asarray(ids)
     if array.ndim != num_dims:
         raise ValueError(f"{name} has {array.ndim} dimensions, must have {num_dims}")
@@ -55,20 +56,21 @@ class TeacherInfo:
     def of_reply(cls, reply: dict[str, Any]) -> "TeacherInfo":
         info = cls(**{field.name: reply[field.name] for field in dataclasses.fields(cls)})
         if info.protocol_version != PROTOCOL_VERSION:
-            raise TeacherError(grpc.StatusCode.UNIMPLEMENTED, f"protocol_version {info.protocol_version} of the teacher is not "
+            raise TeacherError(grpc.StatusCode.UNIMPLEMENTED,
+                               f"protocol_version {info.protocol_version} of the teacher is not "
                                f"known; this client speaks version {PROTOCOL_VERSION}")
         return info
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Scores:
-    """The scores of one sequence. The arrays are float32, ids and ranks int32; they belong to the caller. Arrays that were not
-    requested are None.
+    """The scores of one sequence. The arrays are float32, ids and ranks int32; they belong to the caller. Arrays that
+    were not requested are None.
 
     Attributes:
         ids, logprobs: [R, k] the most probable ids in descending order of probability, and their log-probs.
-        log_tail: [R] the log of the probability of all other ids, computed by the teacher as a log-sum-exp over them; -inf if
-            k covers the vocabulary.
+        log_tail: [R] the log of the probability of all other ids, computed by the teacher as a log-sum-exp over them;
+            -inf if k covers the vocabulary.
         sampled_logprobs: [R] the log-prob of the sequence's own token.
         sampled_ranks: [R] its rank, from 1.
         entropy: [R] of the whole distribution, in nats.
@@ -131,8 +133,8 @@ class ScoreRequest:
         if self.candidate_ids is not None:
             self.candidate_ids = ids_array(self.candidate_ids, "candidate_ids", 2)
             if len(self.candidate_ids) != self.num_rows or self.candidate_ids.shape[1] == 0:
-                raise ValueError(f"candidate_ids has the shape {self.candidate_ids.shape}, must be [{self.num_rows}, M] with "
-                                 f"M of at least 1, one row per token from start {self.start}")
+                raise ValueError(f"candidate_ids has the shape {self.candidate_ids.shape}, must be [{self.num_rows}, M] "
+                                 f"with M of at least 1, one row per token from start {self.start}")
 
     @property
     def num_rows(self) -> int:
@@ -148,7 +150,8 @@ class ScoreRequest:
         return wire.encode("ScoreRequest", {
             "request_id": self.request_id, "token_ids": self.token_ids, "score_start": self.start, "top_k": self.top_k,
             "temperature": self.temperature, "num_candidates": self.num_candidates, "candidate_ids": self.candidate_ids,
-            "options": {"entropy": self.entropy, "rank": self.rank, "support_stats": self.support_stats, "dense": self.dense},
+            "options": {"entropy": self.entropy, "rank": self.rank, "support_stats": self.support_stats,
+                        "dense": self.dense},
             "expected_revision": self.expected_revision or info.revision})
 
     def scores_of(self, reply: dict[str, Any], info: TeacherInfo) -> Scores:
@@ -157,7 +160,8 @@ class ScoreRequest:
         columns = {"ids": self.top_k, "logprobs": self.top_k, "log_tail": None, "sampled_logprobs": None,
                    "sampled_ranks": None if self.rank else 0, "entropy": None if self.entropy else 0,
                    "candidate_logprobs": self.num_candidates, "candidate_log_tail": None if self.num_candidates else 0,
-                   "log_support_mass": None if self.support_stats else 0, "log_sum_exp": None if self.support_stats else 0,
+                   "log_support_mass": None if self.support_stats else 0,
+                   "log_sum_exp": None if self.support_stats else 0,
                    "dense_logprobs": info.head_vocab_size if self.dense else 0}
         arrays: dict[str, np.ndarray | None] = {}
         for name, count in columns.items():
@@ -211,7 +215,8 @@ class Generation:
 
 @dataclasses.dataclass(eq=False)
 class GenerateRequest:
-    """A prompt and the way to continue it. Options that are None have the model's default; teacher.proto describes each.
+    """A prompt and the way to continue it. Options that are None have the model's default;
+    teacher.proto describes each.
 
     Attributes:
         token_ids: [P] the prompt.

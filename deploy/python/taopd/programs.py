@@ -23,11 +23,13 @@ def torch_required() -> str:
 
 
 def prepare(program: str, required: str, installed: str | None, torch_dir: pathlib.Path | None) -> dict[str, str]:
-    """Returns the program's environment. Raises LookupError, with the remedy, if torch is missing or another version."""
+    """Returns the program's environment. Raises LookupError, with the remedy, if torch is
+    missing or another version."""
     if installed is None or torch_dir is None:
         raise LookupError(f"{program} needs torch {required}, which is not installed: pip install torch=={required}")
     if installed.partition("+")[0] != required:
-        raise LookupError(f"{program} needs torch {required}, and torch {installed} is installed: pip install torch=={required}")
+        raise LookupError(f"{program} needs torch {required}, and torch {installed} is installed: "
+                          f"pip install torch=={required}")
     environment = dict(os.environ)
     if torch_dir != HERE.parent / "torch":  # the programs look beside this package first
         found = [str(torch_dir / "lib"), environment.get("LD_LIBRARY_PATH", "")]

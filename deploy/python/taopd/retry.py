@@ -1,5 +1,5 @@
-"""The rules by which failed attempts are repeated. They are those of taopd-trainer for one endpoint. Scoring is idempotent,
-so a request can be sent again even if the teacher may have computed it already.
+"""The rules by which failed attempts are repeated. They are those of taopd-trainer for one endpoint. Scoring is
+idempotent, so a request can be sent again even if the teacher may have computed it already.
 
 Retries, by the status of the attempt:
     UNAVAILABLE, RESOURCE_EXHAUSTED, DEADLINE_EXCEEDED, CANCELLED, ABORTED
@@ -64,8 +64,8 @@ class RetryOptions:
     Attributes:
         request_timeout_s: limit of one attempt.
         outage_budget_s: limit of one request, attempts and pauses together, from its first failure. 0: no retries.
-        initial_backoff_s, max_backoff_s: the n-th pause is uniform in [0, min(max, initial * 2^(n-1))], and at least the
-            server's pushback.
+        initial_backoff_s, max_backoff_s: the n-th pause is uniform in [0, min(max, initial * 2^(n-1))], and at least
+            the server's pushback.
     """
     request_timeout_s: float = 120.0
     outage_budget_s: float = 60.0

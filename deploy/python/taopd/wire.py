@@ -1,5 +1,5 @@
-"""The messages of teacher.proto as bytes. The file beside this one is a link to proto/taopd/v1/teacher.proto, and a copy in
-packages.
+"""The messages of teacher.proto as bytes. The file beside this one is a link to
+proto/taopd/v1/teacher.proto, and a copy in packages.
 
 Arrays are packed little-endian 32-bit words on the wire, so an array of NumPy is sent and received with one copy, where
 protobuf's Python package makes a Python object of each number. A test compares MESSAGES with what protoc reads, and the
@@ -125,7 +125,8 @@ def _packed_varints(data: bytes) -> list[int]:
 
 
 def _array(dtype: np.dtype, pieces: list) -> np.ndarray:
-    """Joins the pieces of a repeated field in one copy: the array is aligned, writable, and does not keep the message."""
+    """Joins the pieces of a repeated field in one copy: the array is aligned, writable, and
+    does not keep the message."""
     if any(len(piece) % 4 for piece in pieces):
         raise WireError("an array has a part of a number")
     if len(pieces) == 1:
