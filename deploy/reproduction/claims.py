@@ -1,8 +1,8 @@
 """The paper's claims, as deploy/reproduce checks them. They are data: the runs, what is measured, and the rule.
 
-A rule is a Python expression over the claim's figures (each the mean over the seeds) and NOISE. It is written before the
-runs are made (docs/reproduction.md names the exceptions), and is not changed to make a claim hold. `unclear`, where a claim has
-it, is an expression that says that the measurement cannot decide; it counts only if the rule does not hold.
+A rule is a Python expression over the claim's figures (each the mean over the seeds) and NOISE. It is written before
+the runs are made (docs/reproduction.md names the exceptions), and is not changed to make a claim hold. `unclear`, where
+a claim has it, is an expression that says that the measurement cannot decide; it counts only if the rule does not hold.
 """
 
 import dataclasses
@@ -73,7 +73,8 @@ CLAIMS = (
           "abs(tail_ta_opd - teachers_tail) < 0.01 and abs(tail_sc_ta_opd - teachers_tail) < 0.05 and "
           "tail_normalized > 1.5 * teachers_tail"),
     Claim("landscape", "Appendix, Synthetic experiment",
-          "On the landscape of the full reverse KL, TA-OPD moves to full's low-loss region; normalized ends far from it.",
+          "On the landscape of the full reverse KL, TA-OPD moves to full's low-loss region; normalized ends far from "
+           "it.",
           "A figure: the trajectories of full and TA-OPD end near the teacher, that of normalized does not.",
           {"full KL, full": Bandit("full", "full_kl"), "full KL, ta_opd": Bandit("ta_opd", "full_kl"),
            "full KL, sc_ta_opd": Bandit("sc_ta_opd", "full_kl"), "full KL, normalized": Bandit("normalized", "full_kl")},
@@ -87,16 +88,18 @@ CLAIMS = (
     Claim("tail token put back", "Appendix, Ablation on the Tail Token",
           "The tail token is the missing term: put back after 20 steps without it, it brings the student back.",
           "The paper does not take it away and put it back; it shows that the loss with it is least at the teacher.",
-          {"tail when taken away": last(TAKEN, "policy/student_tail"), "tail at the end": last(PUT_BACK, "policy/student_tail"),
+          {"tail when taken away": last(TAKEN, "policy/student_tail"),
+           "tail at the end": last(PUT_BACK, "policy/student_tail"),
            "teacher's tail at the end": last(PUT_BACK, "policy/teacher_tail"), "accuracy": accuracy(PUT_BACK),
            "accuracy, never taken away": accuracy(TA)},
           "tail_when_taken_away > 0.5 and tail_at_the_end < 2 * teachers_tail_at_the_end and "
           f"accuracy > {FAILURE} * accuracy_never_taken_away"),
     Claim("normalized fails", "Results, table 1",
           "Normalized top-k loses against TA-OPD; here the bar is half of full's accuracy.",
-          "Avg. 33.42 against 38.68 (Qwen2.5-7B), 10.60 against 18.65 (Llama-3.1-8B), 42.22 against 44.62 (Qwen3-1.7B).",
-          {"accuracy, normalized": accuracy(NORMALIZED), "accuracy, ta_opd": accuracy(TA), "accuracy, full": accuracy(FULL),
-           "greedy, normalized": greedy(NORMALIZED), "greedy, ta_opd": greedy(TA)},
+          "Avg. 33.42 against 38.68 (Qwen2.5-7B), 10.60 against 18.65 (Llama-3.1-8B), 42.22 against 44.62 "
+           "(Qwen3-1.7B).",
+          {"accuracy, normalized": accuracy(NORMALIZED), "accuracy, ta_opd": accuracy(TA),
+           "accuracy, full": accuracy(FULL), "greedy, normalized": greedy(NORMALIZED), "greedy, ta_opd": greedy(TA)},
           f"accuracy_normalized <= {FAILURE} * accuracy_full and accuracy_normalized < accuracy_ta_opd"),
     Claim("within noise of full", "Method, proposition 4; Discussion, table 2",
           "TA-OPD is a tight bound of the full reverse KL; the correction of SC-TA-OPD adds little.",
@@ -111,8 +114,10 @@ CLAIMS = (
     Claim("tail growth", "Motivation, Empirical Study",
           "Under normalized, the student's tail grows.",
           "It grows steadily in three pairs of models, to 0.6 for Qwen2.5-7B.",
-          {"tail at the start": start(NORMALIZED, "policy/student_tail"), "largest tail": largest(NORMALIZED, "policy/student_tail"),
-           "tail at the end": last(NORMALIZED, "policy/student_tail"), "tail at the end, ta_opd": last(TA, "policy/student_tail")},
+          {"tail at the start": start(NORMALIZED, "policy/student_tail"),
+           "largest tail": largest(NORMALIZED, "policy/student_tail"),
+           "tail at the end": last(NORMALIZED, "policy/student_tail"),
+           "tail at the end, ta_opd": last(TA, "policy/student_tail")},
           "tail_at_the_end > tail_at_the_start"),
     Claim("tail matched", "Results, figure 4",
           "Under TA-OPD and SC-TA-OPD, the student's tail comes to the teacher's.",
@@ -168,9 +173,11 @@ CLAIMS = (
     Claim("gap: accuracy", "Discussion, figure 6",
           "TA-OPD's advantage over normalized is largest where the gap is large.",
           "13.50 points on MATH500 for Qwen2.5-Math-1.5B, similar accuracies for DeepSeek-R1-Distill-Qwen-1.5B.",
-          {f"accuracy of {name}, {teacher}": accuracy(from_teacher(name, teacher) if teacher != "far" else objective(name))
+          {f"accuracy of {name}, {teacher}": accuracy(from_teacher(name, teacher)
+                                                      if teacher != "far" else objective(name))
            for teacher in ("near", "between", "far") for name in ("ta_opd", "normalized")},
-          "accuracy_of_ta_opd_far - accuracy_of_normalized_far > accuracy_of_ta_opd_near - accuracy_of_normalized_near"),
+          "accuracy_of_ta_opd_far - accuracy_of_normalized_far > "
+          "accuracy_of_ta_opd_near - accuracy_of_normalized_near"),
     Claim("length", "Appendix, Detailed Analysis",
           "Under normalized, the tail grows more if responses may be longer.",
           "More with 7168 tokens than with 4096.",
@@ -190,12 +197,13 @@ CLAIMS = (
     Claim("support: accuracy", "Appendix, table 3",
           "Normalized is better with the teacher's top k than with the student's.",
           "Avg. 30.18 against 29.78.",
-          {"accuracy, teacher's support": accuracy(NORMALIZED), "accuracy, student's support": accuracy(with_support("student")),
+          {"accuracy, teacher's support": accuracy(NORMALIZED),
+           "accuracy, student's support": accuracy(with_support("student")),
            "accuracy, union": accuracy(with_support("union"))},
           "accuracy_teachers_support > accuracy_students_support"),
     Claim("variance, enumerated", "Discussion, proposition 5; Appendix, Discussion of EMA-PG",
-          "SC-TA-OPD is unbiased in value and gradient, and its variance is EMA-PG's minus the paper's formula: smaller "
-          "whenever the student's tail exceeds the teacher's.",
+          "SC-TA-OPD is unbiased in value and gradient, and its variance is EMA-PG's minus the paper's formula: "
+          "smaller whenever the student's tail exceeds the teacher's.",
           "Proofs. Here: random policies of 12 tokens, k = 4, every sampled token weighed by its probability.",
           {"bias of the value": Enumeration("value_bias"), "bias of the gradient": Enumeration("gradient_bias"),
            "error of the formula": Enumeration("formula_error"),
@@ -209,9 +217,9 @@ CLAIMS = (
           "Argued from the formula and from tails that are larger than the teacher's; not measured.",
           {name: estimator_variance(name) for name in ("sc_ta_opd", "ema_pg", "sampled_token")},
           "sc_ta_opd < ema_pg and sc_ta_opd < sampled_token",
-          note="The figure is the variance over the steps of a step's loss minus the exact loss, times 1e6. The student is "
-               "frozen, so that all runs of a seed see the same rollouts. A first form of this rule also asked for ema_pg < "
-               "sampled_token, which the paper does not claim; that was not met."),
+          note="The figure is the variance over the steps of a step's loss minus the exact loss, times 1e6. The student "
+               "is frozen, so that all runs of a seed see the same rollouts. A first form of this rule also asked for "
+               "ema_pg < sampled_token, which the paper does not claim; that was not met."),
     Claim("derived tail", "Appendix, Numerically Stable Computation",
           "A teacher that sends no tail (vLLM) is enough: the tail is derived from its top k.",
           "All of the paper's runs derive it.",
@@ -225,7 +233,7 @@ CLAIMS = (
           {"overhead": TurnRatio("overhead"), "error": TurnRatio("error"), "pairs of steps": TurnRatio("pairs")},
           "overhead + error <= 0.01",
           unclear="overhead - error <= 0.01",
-          note="Both objectives train a frozen student on the same rollouts, in turn and with no other run beside them. The "
-               "overhead is the median over pairs of equal steps of the ratio of time/train_s, minus 1; the error is half of "
-               "its 95 % interval."),
+          note="Both objectives train a frozen student on the same rollouts, in turn and with no other run beside them. "
+               "The overhead is the median over pairs of equal steps of the ratio of time/train_s, minus 1; the error is "
+               "half of its 95 % interval."),
 )

@@ -1,7 +1,7 @@
 """Bias and variance of the estimators by enumeration: every sampled token of small random policies, in float64.
 
-The losses and gradients are those of `taopd-trainer objective`; the expectations, the exact KL and the paper's formula of
-the variances' difference are computed here.
+The losses and gradients are those of `taopd-trainer objective`; the expectations, the exact KL and the paper's formula
+of the variances' difference are computed here.
 """
 
 import json

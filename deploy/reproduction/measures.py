@@ -1,4 +1,5 @@
-"""The measures of the claims, in the directory of one seed. A measure lists the runs that it reads, and returns one number."""
+"""The measures of the claims, in the directory of one seed. A measure lists the runs that it reads,
+and returns one number."""
 
 import dataclasses
 import json
@@ -49,7 +50,8 @@ def start(run, metric):
 
 
 def last(run, metric):
-    return Measure((run,), lambda directory: statistics.fmean(v for _, v in _points(directory, run, metric)[-LAST_STEPS:]))
+    return Measure((run,),
+                   lambda directory: statistics.fmean(v for _, v in _points(directory, run, metric)[-LAST_STEPS:]))
 
 
 def growth(run, metric):
@@ -63,7 +65,8 @@ def largest(run, metric, steps=math.inf):
 
 
 def correlation(run, metric, other):
-    """Pearson's correlation over the steps that have both metrics; a step without one takes the value of the next step with it."""
+    """Pearson's correlation over the steps that have both metrics; a step without one takes the value of
+    the next step with it."""
     def value(directory):
         recorded = series(directory / run.name)
         pairs = []

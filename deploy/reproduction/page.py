@@ -58,9 +58,9 @@ def introduction(verdicts, about):
     seeds = sorted({v.seeds for v in verdicts if v.word != NOT_RUN})
     of_seeds = " or ".join(map(str, seeds)) or "no"
     return [f"{about.date}, {machine()}: `{about.command}`.",
-            f"{len(verdicts)} claims; {summary(verdicts)}. {of_seeds} seed{'s' * (seeds != [1])}; a run has {steps} unless its "
-            f"claim says otherwise. NOISE is {noise(max(seeds, default=1)):.3f}. With several seeds a figure is their "
-            "mean [lowest, highest]."]
+            f"{len(verdicts)} claims; {summary(verdicts)}. {of_seeds} seed{'s' * (seeds != [1])}; a run has {steps} unless "
+            f"its claim says otherwise. NOISE is {noise(max(seeds, default=1)):.3f}. With several seeds a figure is "
+            "their mean [lowest, highest]."]
 
 
 def markdown(verdicts, about):
@@ -100,8 +100,10 @@ code { font: .85em ui-monospace, monospace; overflow-wrap: anywhere; }
 .list li { display: flex; gap: .6rem; align-items: baseline; }
 .word { flex: none; font-size: .8rem; font-weight: 600; min-width: 5.2rem; text-align: center; border-radius: 1rem;
         padding: .05rem .6rem; color: #fff; }
-.holds { background: #1a7f37; } .not-shown { background: #b35900; } .unclear { background: #6e5494; } .not-run { background: #6e7781; }
-section { background: var(--card); border: 1px solid var(--line); border-radius: .6rem; padding: 1rem; margin: 0 0 1rem; }
+.holds { background: #1a7f37; } .not-shown { background: #b35900; } .unclear { background: #6e5494; }
+.not-run { background: #6e7781; }
+section { background: var(--card); border: 1px solid var(--line); border-radius: .6rem; padding: 1rem;
+          margin: 0 0 1rem; }
 .head { display: flex; flex-wrap: wrap; gap: .3rem .8rem; align-items: baseline; }
 dl { display: grid; grid-template-columns: 8.5rem 1fr; gap: .3rem 1rem; margin: .7rem 0 0; }
 dt { color: var(--soft); } dd { margin: 0; min-width: 0; }

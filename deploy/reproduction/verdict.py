@@ -44,7 +44,8 @@ def _needed(claim):
 
 def judge(claim, directories):
     """Returns the verdict over the seeds' directories. A seed that lacks a figure of the rule does not count."""
-    of_seeds = [found for found in (_measured(claim, directory) for directory in directories) if _needed(claim) <= set(found)]
+    of_seeds = [found for found in (_measured(claim, directory) for directory in directories)
+                if _needed(claim) <= set(found)]
     if not of_seeds:
         return Verdict(claim, NOT_RUN, {}, 0)
     figures = {name: [found[name] for found in of_seeds if name in found] for name in claim.figures}
