@@ -9,7 +9,8 @@ def _short(key):
 
 
 def run_name(settings):
-    """Returns a name such as normalized_top_k=4 for [(key, value), ...], in characters that need no quotes in a path."""
+    """Returns a name such as normalized_top_k=4 for [(key, value), ...], in characters that
+    need no quotes in a path."""
     is_short = len({_short(key) for key, _ in settings}) == len(settings)
     parts = []
     for key, value in settings:

@@ -132,7 +132,9 @@ def spdx(name, version, license, created, packages):
             "filesAnalyzed": False, "primaryPackagePurpose": "LIBRARY", "copyrightText": "NOASSERTION",
             "externalRefs": [{"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl",
                               "referenceLocator": package.purl}]})
-        relations.append({"spdxElementId": identifier("taopd"), "relationshipType": "DYNAMIC_LINK" if files else "STATIC_LINK", "relatedSpdxElement": identifier(package.name)})
+        relations.append({"spdxElementId": identifier("taopd"),
+                          "relationshipType": "DYNAMIC_LINK" if files else "STATIC_LINK",
+                          "relatedSpdxElement": identifier(package.name)})
     unique = hashlib.sha256(repr([(p["name"], p["versionInfo"]) for p in listed]).encode()).hexdigest()[:16]
     references = sorted({package.license for package in packages if package.license.startswith("LicenseRef-")})
     return {"spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT", "name": name,

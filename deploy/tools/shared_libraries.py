@@ -6,7 +6,8 @@ import re
 import struct
 import subprocess
 
-# The C library and its loader belong to the system: they must fit each other and the kernel. libcuda is NVIDIA's driver.
+# The C library and its loader belong to the system: they must fit each other and the kernel.
+# libcuda is NVIDIA's driver.
 SYSTEM = re.compile(r"^(ld-linux.*|lib(c|m|dl|rt|util|pthread|resolv|anl|cuda)|linux-vdso)\.so(\.\d+)?$")
 # Libraries that others open at run time from their own directory, so ldd does not name them.
 # LibTorch's linear algebra on CUDA (libtorch_cuda_linalg.so, with cuSOLVER) is missing, because the
@@ -45,7 +46,8 @@ def needed(program):
 
 
 def ldd(program, directories=()):
-    """Returns ({name: path}, [missing names]) of the libraries that the loader looks for, without those of the C library."""
+    """Returns ({name: path}, [missing names]) of the libraries that the loader looks for, without
+    those of the C library."""
     environment = os.environ | ({"LD_LIBRARY_PATH": ":".join(map(str, directories))} if directories else {})
     done = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=False, env=environment)
     if done.returncode != 0:
@@ -64,7 +66,8 @@ def ldd(program, directories=()):
 
 def needed_glibc(path):
     """Returns the newest version of the C library whose symbols the file at `path` needs, such as (2, 36)."""
-    done = subprocess.run(["readelf", "--version-info", "--wide", str(path)], capture_output=True, text=True, check=False)
+    done = subprocess.run(["readelf", "--version-info", "--wide", str(path)], capture_output=True, text=True,
+                          check=False)
     if done.returncode != 0:
         raise LibraryError(f"readelf {path}: {done.stderr.strip()}")
     return max(((int(major), int(minor)) for major, minor in re.findall(r"Name: GLIBC_(\d+)\.(\d+)", done.stdout)),

@@ -21,13 +21,15 @@ class Wandb:
     def open(self, project, name, run_id, origin, settings):
         """Begins a run, or continues the one with `run_id`. Returns its id. `origin` differs between runs."""
         try:
-            self.run = self.package.init(project=project, name=name, id=run_id or origin, resume="allow", config=settings)
+            self.run = self.package.init(project=project, name=name, id=run_id or origin, resume="allow",
+                                         config=settings)
         except self.package.errors.CommError as error:
             raise Unreachable(error) from error
         return self.run.id
 
     def log(self, points):
-        """`points`: (step, time in seconds or None, {metric: value}). The package sends them by a process of its own."""
+        """`points`: (step, time in seconds or None, {metric: value}). The package sends them
+        by a process of its own."""
         for step, time_s, values in points:
             self.last_time = {"_timestamp": time_s} if time_s else {}
             self.run.log({**values, **self.last_time}, step=step)
@@ -57,8 +59,8 @@ class Trackio(Wandb):
 
     def open(self, project, name, run_id, origin, settings):
         # It knows runs by their names.
-        self.run = self.package.init(project=project, name=run_id or f"{name}-{origin[:4]}", resume="allow", config=settings,
-                                     auto_log_cpu=False, auto_log_gpu=False)
+        self.run = self.package.init(project=project, name=run_id or f"{name}-{origin[:4]}", resume="allow",
+                                     config=settings, auto_log_cpu=False, auto_log_gpu=False)
         return self.run.name
 
     def log(self, points):
@@ -114,7 +116,8 @@ class Mlflow:
         run = runs[0] if runs else self.answered(self.client.create_run, experiment, run_name=name,
                                                  tags={"taopd_origin": origin})
         self.run_id = run.info.run_id
-        params = [self.package.entities.Param(key, str(value)[:self.MAX_PARAM_CHARS]) for key, value in settings.items()]
+        params = [self.package.entities.Param(key, str(value)[:self.MAX_PARAM_CHARS])
+                  for key, value in settings.items()]
         for begin in range(0, len(params), self.MAX_PARAMS):
             self.answered(self.client.log_batch, self.run_id, params=params[begin:begin + self.MAX_PARAMS])
         return self.run_id

@@ -1,4 +1,5 @@
-"""A reward server in plain Python: 1 for a response whose text after the last "#" is the answer, less 0.001 per character.
+"""A reward server in plain Python: 1 for a response whose text after the last "#" is the answer,
+less 0.001 per character.
 
 Usage: server.py [PORT]     listens on 127.0.0.1 (port 0: any free one) and prints the URL for reward.url
 

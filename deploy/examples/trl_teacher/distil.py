@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Distils a student with TRL's DistillationTrainer, whose teacher is a taopd-teacher instead of a model in this process.
+"""Distils a student with TRL's DistillationTrainer, whose teacher is a taopd-teacher instead
+of a model in this process.
 
     pip install trl deploy/python
     distil.py --teacher grpc://127.0.0.1:50051 --student DIR --prompts train.jsonl --output DIR
 
-TRL generates, batches and steps; TaopdDistillationTrainer replaces its loss by that of TA-OPD: the reverse KL over the teacher's
-k most probable tokens and one more outcome, all other tokens. The teacher sends the exact probability of the tail, which vLLM's
-API does not. Student and teacher must have the same token ids.
+TRL generates, batches and steps; TaopdDistillationTrainer replaces its loss by that of TA-OPD: the reverse KL over the
+teacher's k most probable tokens and one more outcome, all other tokens. The teacher sends the exact probability of the
+tail, which vLLM's API does not. Student and teacher must have the same token ids.
 """
 
 import argparse
@@ -21,7 +22,8 @@ import taopd
 
 
 class TaopdDistillationTrainer(DistillationTrainer):
-    """Letters of shapes: B sequences, C completion tokens of each, padded; N rows, the completion tokens of all; k; V ids."""
+    """Letters of shapes: B sequences, C completion tokens of each, padded; N rows, the completion
+    tokens of all; k; V ids."""
 
     def __init__(self, *args, teacher: taopd.Teacher, top_k: int = 16, **options):
         super().__init__(*args, teacher_model=None, **options)
@@ -76,8 +78,8 @@ def main():
         save_strategy="no", report_to="none", bf16=False)
     with taopd.Teacher(options.teacher, api_key=options.api_key) as teacher:
         trainer = TaopdDistillationTrainer(
-            model=AutoModelForCausalLM.from_pretrained(options.student), args=config, teacher=teacher, top_k=options.top_k,
-            processing_class=AutoTokenizer.from_pretrained(options.student),
+            model=AutoModelForCausalLM.from_pretrained(options.student), args=config, teacher=teacher,
+            top_k=options.top_k, processing_class=AutoTokenizer.from_pretrained(options.student),
             train_dataset=load_dataset("json", data_files=options.prompts, split="train").select_columns("prompt"))
         trainer.train()
         trainer.save_model(options.output)
