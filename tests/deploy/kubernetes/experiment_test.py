@@ -149,7 +149,7 @@ class ExperimentTest(unittest.TestCase):
                          ([{"name": "login"}], {"zone": "a", "gpu": "h200"}, "low"))
 
     def test_the_plan_decides(self):
-        """A student of 1.7 billion parameters: 22 GiB of checkpoint take two minutes, five of them 113 GiB of claim."""
+        """A student of 1.7 billion parameters: 22 GiB of checkpoint take two minutes, and each that is kept a part of the claim."""
         student = sizing_test.sizing.write_model(self.path, "Qwen3-1.7B")
         flags = ("--config", ROOT / "deploy/recipes/paper/qwen3_1.7b.yaml", "--set", f"student.model={student}", "--set",
                  "data.train=[/data/train.jsonl]", "--set", "eval.measure=none")
@@ -160,7 +160,14 @@ class ExperimentTest(unittest.TestCase):
         self.assertEqual(policies.findings(objects), [])
         spec, container = self.pod(objects)
         self.assertEqual(spec["terminationGracePeriodSeconds"], 600 + 60 + 121)
-        self.assertEqual(find(objects, "PersistentVolumeClaim", "runs-a")["spec"]["resources"]["requests"]["storage"], "113Gi")
+
+        def claim(*more):
+            objects = self.render("a", *flags, "--overlay", "single-gpu", *more)
+            return find(objects, "PersistentVolumeClaim", "runs-a")["spec"]["resources"]["requests"]["storage"]
+        self.assertEqual(claim(), "129Gi")  # (3 + 2) x 22.4 GiB and 3.2 GiB of model
+        self.assertEqual(claim("--set", "trainer.keep_every=100"), "203Gi")  # three more
+        # Half of the moments and no master: 6 bytes per parameter in place of 14.
+        self.assertEqual(claim("--set", "optimizer.moments=bfloat16", "--set", "optimizer.master=none"), "57Gi")
 
     def test_apply(self):
         stub = self.path / "kubectl"
