@@ -110,7 +110,7 @@ mkdir -p "$6/.cache" && cp -r {path}/source/. "$6"
             self.assertEqual(fetch("hf://a/b").returncode, 0)  # it is there: nothing is asked
             self.assertEqual(fetch("s3://bucket/model", "student").returncode, 0)
             self.assertEqual((path / "asked").read_text().splitlines()[len(asked):],
-                             [f"aws s3 cp --recursive --no-progress s3://bucket/model {path}/models/student.part"])
+                             [f"aws s3 sync --delete --no-progress s3://bucket/model {path}/models/student.part"])
             self.assertEqual(fetch("https://a/b", "other").returncode, 64)
 
     def test_flags(self):

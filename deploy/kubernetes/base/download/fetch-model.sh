@@ -17,7 +17,8 @@ case $SOURCE in
     # in how to give several.
     hf download "$name" --revision "$revision" --local-dir "$part" --exclude '*.[bp][it][nh]'
     ;;
-  s3://*) aws s3 cp --recursive --no-progress "$SOURCE" "$part" ;;
+  # --delete removes what an interrupted download has left under other names.
+  s3://*) aws s3 sync --delete --no-progress "$SOURCE" "$part" ;;
   *)
     echo "SOURCE is $SOURCE: expected hf://OWNER/NAME or s3://BUCKET/PATH" >&2
     exit 64
