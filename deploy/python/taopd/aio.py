@@ -5,16 +5,16 @@ from typing import Any, AsyncIterator, Awaitable, Callable, Iterable, Sequence, 
 
 import grpc
 
-from taopd.connection import Endpoint, Numbers, Pending, Tls, batch_of, calls, is_batch, log_retry
+from taopd.connection import Connection, Pending, Tls, batch_of, is_batch
 from taopd.messages import GenerateRequest, Generation, Ids, ScoreRequest, Scores, TeacherInfo, in_order
 from taopd.retry import Attempts, RetryOptions, TeacherError, error_of
 
 T = TypeVar("T")
 
 
-class AsyncTeacher:
-    """A connection to one teacher, for one event loop; make it inside the loop. Arguments, results and errors are those of
-    Teacher. Cancelling a task cancels its call.
+class AsyncTeacher(Connection):
+    """A connection to one teacher, for one event loop; make it inside the loop. Arguments, results and errors are those
+    of Teacher. Cancelling a task cancels its call.
 
         async with AsyncTeacher("grpc://127.0.0.1:50051") as teacher:
             batch = await teacher.score([[1, 403, 407], [1, 403]], start=1, top_k=2)
@@ -22,15 +22,8 @@ class AsyncTeacher:
 
     def __init__(self, endpoint: str, *, api_key: str | None = None, tls: Tls | None = None,
                  retries: RetryOptions = RetryOptions(), max_in_flight: int = 64):
-        if max_in_flight < 1:
-            raise ValueError(f"max_in_flight {max_in_flight} must be at least 1")
-        self._endpoint = Endpoint(endpoint, api_key, tls)
-        self._retries = retries
-        self._channel = self._endpoint.channel(grpc.aio)
-        self._calls = calls(self._channel)
+        super().__init__(grpc.aio, endpoint, api_key, tls, retries, max_in_flight)
         self._slots = asyncio.Semaphore(max_in_flight)
-        self._numbers = Numbers()
-        self._info: TeacherInfo | None = None
 
     async def __aenter__(self) -> "AsyncTeacher":
         return self
@@ -38,11 +31,10 @@ class AsyncTeacher:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def __repr__(self) -> str:
-        return f"AsyncTeacher({self._endpoint.url!r})"
-
     async def close(self) -> None:
-        """Ends the connection. Open calls fail with CANCELLED."""
+        """Ends the connection. Open calls end with asyncio.CancelledError, as those of grpc.aio do. Later ones fail
+        with CANCELLED, and so do requests that wait for their next attempt, when their pause is over."""
+        self._closed.set()
         await self._channel.close()
 
     async def info(self) -> TeacherInfo:
@@ -79,7 +71,7 @@ class AsyncTeacher:
         info, pending = await self.info(), Pending()
 
         def encode(request: ScoreRequest) -> bytes:
-            request = self._numbers.name(request)
+            request = self._named(request)
             pending.add(request)
             return request.encode(info)
 
@@ -90,7 +82,8 @@ class AsyncTeacher:
             else:
                 for request in requests:
                     yield encode(request)
-        call = self._calls["ScoreStream"](encoded(), metadata=self._endpoint.metadata)
+        with self._cancelled_by_close():
+            call = self._calls["ScoreStream"](encoded(), metadata=self._endpoint.metadata)
         try:
             async for reply in call:
                 request = pending.take(reply["request_id"])
@@ -115,7 +108,9 @@ class AsyncTeacher:
         return self._generations(GenerateRequest(token_ids, max_new_tokens, **options), None)
 
     async def _generations(self, request: GenerateRequest, timeout: float | None) -> AsyncIterator[Generation]:
-        call = self._calls["Generate"](request.encode(await self.info()), **self._with(timeout))
+        data = request.encode(await self.info())
+        with self._cancelled_by_close():
+            call = self._calls["Generate"](data, **self._with(timeout))
         try:
             async for reply in call:
                 yield request.generation_of(reply)
@@ -124,12 +119,9 @@ class AsyncTeacher:
         finally:
             call.cancel()
 
-    def _with(self, timeout: float | None) -> dict[str, Any]:
-        return {"timeout": timeout, "metadata": self._endpoint.metadata}
-
     async def _score(self, request: ScoreRequest) -> Scores:
         info = await self.info()
-        request = self._numbers.name(request)
+        request = self._named(request)
         data = request.encode(info)
 
         async def attempt(timeout: float) -> Scores:
@@ -142,11 +134,12 @@ class AsyncTeacher:
         attempts = Attempts(self._retries)
         while True:
             try:
-                return await attempt(attempts.timeout_s())
+                with self._cancelled_by_close():
+                    return await attempt(attempts.timeout_s())
             except grpc.aio.AioRpcError as failure:
                 error = error_of(failure, self._endpoint.url)
             except TeacherError as refused:
                 error = refused
             pause = attempts.pause_after(error)
-            log_retry(self._endpoint.url, error, pause)
+            self._log_retry(error, pause)
             await asyncio.sleep(pause)

@@ -6,15 +6,16 @@ from typing import Any, Callable, Iterable, Iterator, Sequence, TypeVar, overloa
 
 import grpc
 
-from taopd.connection import Endpoint, Numbers, Pending, Tls, batch_of, calls, is_batch, log_retry
+from taopd.connection import Connection, Pending, Tls, batch_of, is_batch
 from taopd.messages import GenerateRequest, Generation, Ids, ScoreRequest, Scores, TeacherInfo, in_order
 from taopd.retry import Attempts, RetryOptions, TeacherError, error_of
 
 T = TypeVar("T")
 
 
-class Teacher:
-    """A connection to one teacher. Any thread may use it; close it, or use it in `with`, to end its threads and connection.
+class Teacher(Connection):
+    """A connection to one teacher. Any thread may use it; close it, or use it in `with`, to end
+    its threads and connection.
 
     The first call asks the teacher for its revision, and every later request is refused by a teacher that serves
     another one, so all scores of one object are of the same weights.
@@ -34,17 +35,9 @@ class Teacher:
 
     def __init__(self, endpoint: str, *, api_key: str | None = None, tls: Tls | None = None,
                  retries: RetryOptions = RetryOptions(), max_in_flight: int = 64):
-        if max_in_flight < 1:
-            raise ValueError(f"max_in_flight {max_in_flight} must be at least 1")
-        self._endpoint = Endpoint(endpoint, api_key, tls)
-        self._retries = retries
-        self._channel = self._endpoint.channel(grpc)
-        self._calls = calls(self._channel)
+        super().__init__(grpc, endpoint, api_key, tls, retries, max_in_flight)
         self._pool = concurrent.futures.ThreadPoolExecutor(max_in_flight, "taopd-teacher")
-        self._numbers = Numbers()
-        self._closed = threading.Event()
         self._stops = {self._closed}  # one more for each batch
-        self._info: TeacherInfo | None = None
 
     def __enter__(self) -> "Teacher":
         return self
@@ -52,11 +45,8 @@ class Teacher:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __repr__(self) -> str:
-        return f"Teacher({self._endpoint.url!r})"
-
     def close(self) -> None:
-        """Ends the connection. Open calls fail with CANCELLED."""
+        """Ends the connection. Open and later calls fail with CANCELLED."""
         for stop in list(self._stops):
             stop.set()
         self._channel.close()
@@ -98,20 +88,8 @@ class Teacher:
                                self._closed)
         requests = batch_of(token_ids, start, top_k, candidate_ids, options)
         self.info()
-        stop = threading.Event()
-        self._stops.add(stop)
-        futures = [self._pool.submit(self._score, request, stop) for request in requests]
-        try:
-            concurrent.futures.wait(futures, return_when=concurrent.futures.FIRST_EXCEPTION)
-            for future in futures:
-                if future.done():
-                    future.result()  # raises the first error before those of later requests
-            return [future.result() for future in futures]
-        finally:
-            stop.set()
-            self._stops.discard(stop)
-            for future in futures:
-                future.cancel()
+        with self._cancelled_by_close():
+            return self._score_batch(requests)
 
     def score_stream(self, requests: Iterable[ScoreRequest]) -> Iterator[tuple[ScoreRequest, Scores | TeacherError]]:
         """Scores many sequences on one stream. `requests` may be a generator, which is read on a thread of gRPC as fast
@@ -121,10 +99,11 @@ class Teacher:
 
         def encoded() -> Iterator[bytes]:
             for request in requests:
-                request = self._numbers.name(request)
+                request = self._named(request)
                 pending.add(request)
                 yield request.encode(info)
-        call = self._calls["ScoreStream"](encoded(), metadata=self._endpoint.metadata)
+        with self._cancelled_by_close():
+            call = self._calls["ScoreStream"](encoded(), metadata=self._endpoint.metadata)
         try:
             for reply in call:
                 request = pending.take(reply["request_id"])
@@ -147,7 +126,9 @@ class Teacher:
         return self._generations(GenerateRequest(token_ids, max_new_tokens, **options), None)
 
     def _generations(self, request: GenerateRequest, timeout: float | None) -> Iterator[Generation]:
-        call = self._calls["Generate"](request.encode(self.info()), **self._with(timeout))
+        data = request.encode(self.info())
+        with self._cancelled_by_close():
+            call = self._calls["Generate"](data, **self._with(timeout))
         try:
             for reply in call:
                 yield request.generation_of(reply)
@@ -156,12 +137,27 @@ class Teacher:
         finally:
             call.cancel()
 
-    def _with(self, timeout: float | None) -> dict[str, Any]:
-        return {"timeout": timeout, "metadata": self._endpoint.metadata}
+    def _score_batch(self, requests: list[ScoreRequest]) -> list[Scores]:
+        """Scores the requests on the threads of the pool. The first error ends the other requests."""
+        stop = threading.Event()
+        self._stops.add(stop)
+        futures: list[concurrent.futures.Future[Scores]] = []
+        try:
+            futures += (self._pool.submit(self._score, request, stop) for request in requests)
+            concurrent.futures.wait(futures, return_when=concurrent.futures.FIRST_EXCEPTION)
+            for future in futures:
+                if future.done():
+                    future.result()  # raises the first error before those of later requests
+            return [future.result() for future in futures]
+        finally:
+            stop.set()
+            self._stops.discard(stop)
+            for future in futures:
+                future.cancel()
 
     def _score(self, request: ScoreRequest, stop: threading.Event) -> Scores:
         info, call = self.info(), self._calls["Score"]
-        request = self._numbers.name(request)
+        request = self._named(request)
         data = request.encode(info)
         return self._repeat(lambda timeout: request.scores_of(call(data, **self._with(timeout)), info), stop)
 
@@ -170,12 +166,13 @@ class Teacher:
         attempts = Attempts(self._retries)
         while True:
             try:
-                return attempt(attempts.timeout_s())
+                with self._cancelled_by_close():
+                    return attempt(attempts.timeout_s())
             except grpc.RpcError as failure:
                 error = error_of(failure, self._endpoint.url)
             except TeacherError as refused:
                 error = refused
             pause = attempts.pause_after(error)
-            log_retry(self._endpoint.url, error, pause)
+            self._log_retry(error, pause)
             if (stop or self._closed).wait(pause):
                 raise error

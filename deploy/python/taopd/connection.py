@@ -1,18 +1,22 @@
-"""What the two clients share: the address, the channel's settings, and how arguments become requests."""
+"""What the two clients share: the connection to a teacher, and how arguments become requests."""
 
+import concurrent.futures
+import contextlib
 import dataclasses
+import functools
 import itertools
 import logging
 import pathlib
 import re
-from typing import Any, Sequence
+import threading
+from typing import Any, Iterator, Sequence
 
 import grpc
 import numpy as np
 
 from taopd import wire
-from taopd.messages import ScoreRequest
-from taopd.retry import TeacherError
+from taopd.messages import ScoreRequest, TeacherInfo
+from taopd.retry import NEVER_S, RetryOptions, TeacherError
 
 log = logging.getLogger("taopd")
 
@@ -77,20 +81,50 @@ def calls(channel: Any) -> dict[str, Any]:
     """Method -> the callable of the channel. Requests are bytes, replies are dicts of their fields."""
     kinds = {"GetTeacherInfo": channel.unary_unary, "Score": channel.unary_unary, "ScoreStream": channel.stream_stream,
              "Generate": channel.unary_stream}
-    return {method: make(SERVICE + method, response_deserializer=wire.decoder(REPLIES[method]))
+    return {method: make(SERVICE + method, response_deserializer=functools.partial(wire.decode, REPLIES[method]))
             for method, make in kinds.items()}
 
 
-class Numbers:
-    """Gives requests without a request_id the next number. Safe for threads, because itertools.count is."""
+class Connection:
+    """The part of a client that does not depend on how it waits. `grpc_module` is grpc or grpc.aio."""
 
-    def __init__(self):
-        self._next = itertools.count()
+    def __init__(self, grpc_module: Any, endpoint: str, api_key: str | None, tls: Tls | None, retries: RetryOptions,
+                 max_in_flight: int):
+        if max_in_flight < 1:
+            raise ValueError(f"max_in_flight {max_in_flight} must be at least 1")
+        self._endpoint = Endpoint(endpoint, api_key, tls)
+        self._retries = retries
+        self._channel = self._endpoint.channel(grpc_module)
+        self._calls = calls(self._channel)
+        self._numbers = itertools.count()
+        self._info: TeacherInfo | None = None
+        self._closed = threading.Event()
 
-    def name(self, request: ScoreRequest) -> ScoreRequest:
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._endpoint.url!r})"
+
+    def _with(self, timeout: float | None) -> dict[str, Any]:
+        return {"timeout": timeout, "metadata": self._endpoint.metadata}
+
+    @contextlib.contextmanager
+    def _cancelled_by_close(self) -> Iterator[None]:
+        """Raises TeacherError for the exceptions by which gRPC and a pool of threads refuse work after close()."""
+        try:
+            yield
+        except (ValueError, RuntimeError, concurrent.futures.CancelledError, grpc.aio.UsageError) as refusal:
+            if not self._closed.is_set():
+                raise
+            raise TeacherError(grpc.StatusCode.CANCELLED, f"{self._endpoint.url}: the connection is closed",
+                               NEVER_S) from refusal
+
+    def _named(self, request: ScoreRequest) -> ScoreRequest:
+        """Gives a request without a request_id the next number. Safe for threads, because itertools.count is."""
         if not request.request_id:
-            return dataclasses.replace(request, request_id=f"{next(self._next)}")
+            return dataclasses.replace(request, request_id=f"{next(self._numbers)}")
         return request
+
+    def _log_retry(self, error: TeacherError, pause_s: float) -> None:
+        log.warning("%s: %s; trying again in %.1f s", self._endpoint.url, error, pause_s)
 
 
 def is_batch(token_ids: Any) -> bool:
@@ -116,10 +150,6 @@ def batch_of(token_ids: Sequence[Any], start: Any, top_k: int, candidate_ids: An
         except ValueError as error:
             raise ValueError(f"sequence {i}: {error}") from error
     return requests
-
-
-def log_retry(url: str, error: TeacherError, pause_s: float) -> None:
-    log.warning("%s: %s; trying again in %.1f s", url, error, pause_s)
 
 
 class Pending:

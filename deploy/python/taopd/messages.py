@@ -264,8 +264,10 @@ class GenerateRequest:
     def generation_of(self, reply: dict[str, Any]) -> Generation:
         """Raises DATA_LOSS if the reply does not fit the request."""
         count, raw = reply["token_ids"].size, reply["raw_logprobs"]
-        if reply["logprobs"].size != count or raw.size != (count if self.raw_logprobs else 0) or reply["index"] >= self.n:
-            raise TeacherError(grpc.StatusCode.DATA_LOSS, f"a reply of sequence {reply['index']} has {count} token_ids, "
+        num_raw = count if self.raw_logprobs else 0
+        if reply["logprobs"].size != count or raw.size != num_raw or reply["index"] >= self.n:
+            raise TeacherError(grpc.StatusCode.DATA_LOSS,
+                               f"a reply of sequence {reply['index']} has {count} token_ids, "
                                f"{reply['logprobs'].size} logprobs and {raw.size} raw_logprobs")
         return Generation(reply["index"], reply["token_ids"], reply["logprobs"], raw if self.raw_logprobs else None,
                           FINISH_REASONS.get(reply["finish_reason"]), reply["revision"])

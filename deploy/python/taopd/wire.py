@@ -12,7 +12,7 @@ Kinds of fields: string, bool, uint32, uint64, int32 (also of enums), float, fix
 import pathlib
 import re
 import struct
-from typing import Any, Callable, Mapping
+from typing import Any, Mapping
 
 import numpy as np
 
@@ -178,7 +178,3 @@ def decode(message: str, data: bytes) -> dict[str, Any]:
         if name in pieces:
             values[name] = _array(ARRAYS[kind], pieces[name]) if kind in ARRAYS else pieces[name]
     return values
-
-
-def decoder(message: str) -> Callable[[bytes], dict[str, Any]]:
-    return lambda data: decode(message, data)
