@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,12 +20,13 @@ TRACK = ROOT / "deploy/tools/track"
 class TrackTest(unittest.TestCase):
     def setUp(self):
         path = temporary_path(self)
+        self.path, self.tool = path, TRACK
         self.run_dir = make_run(path / "run")
         self.log = path / "log.jsonl"
         self.environment = {**os.environ, "PYTHONPATH": str(HERE / "fake"), "FAKE_LOG": str(self.log)}
 
     def start(self, *arguments):
-        process = subprocess.Popen([sys.executable, TRACK, self.run_dir, "--to", "wandb", "--interval", "0.02", *arguments],
+        process = subprocess.Popen([sys.executable, self.tool, self.run_dir, "--to", "wandb", "--interval", "0.02", *arguments],
                                    env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.wait)
@@ -63,6 +65,18 @@ class TrackTest(unittest.TestCase):
         self.assertEqual(self.calls("summary"), [{"summary": {"student_accuracy_after": 0.75}}])
         self.assertEqual(self.calls("artifact"), [{"artifact": str(self.run_dir / "report.html")}])
         self.assertEqual(len(self.calls("finish")), 1)
+
+    def test_a_tree_below_a_folder_called_build_makes_the_report(self):
+        tree = self.path / "build/tree"
+        self.tool = shutil.copytree(TRACK.parent, tree / "deploy/tools") / TRACK.name
+        trainer = tree / "build/cpu/bin/taopd-trainer"
+        trainer.parent.mkdir(parents=True)
+        trainer.write_text("#!/bin/sh\ntouch \"$4\"\n")  # report RUN_DIR -o FILE
+        trainer.chmod(0o755)
+        (self.run_dir / "report.html").unlink()
+        code, output = self.track()
+        self.assertEqual(code, 0, output)
+        self.assertEqual(len(self.calls("artifact")), 1)
 
     def test_steps_that_a_resumed_run_repeats_are_sent_once(self):
         self.assertEqual(self.track()[0], 0)
