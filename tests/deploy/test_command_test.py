@@ -1,11 +1,11 @@
-"""What tests/run says: the closing line and the exit code; and that deploy/setup leaves a ready machine alone."""
+"""What tests/run says and asks: the closing line, the exit code, the arguments of ctest, and the tests that ctest finds."""
 
+import json
 import os
 import pathlib
 import shutil
 import sys
 import tempfile
-import time
 import unittest
 
 from environment import run
@@ -80,15 +80,16 @@ class LabelsTest(unittest.TestCase):
         (self.tree / "build/cpu/build.ninja").touch()
         self.add_program("deploy/setup", "")
         self.add_program("bin/cmake", "")
-        self.add_program("bin/ctest", 'touch build/cpu/test-report.xml\nprintf "%s\\n" "$@" >arguments')
+        self.add_program("bin/ctest", 'touch build/cpu/test-report.xml\nprintf "%s\\n" "$@" >arguments\n'
+                                      'printf "%s" "$TMPDIR" >tmpdir')
 
     def add_program(self, path, body):
         (self.tree / path).write_text(f"#!/bin/sh\n{body}\n")
         (self.tree / path).chmod(0o755)
 
-    def ctest_arguments(self, *arguments):
+    def ctest_arguments(self, *arguments, **environment):
         done = run([self.tree / "tests/run", *arguments],
-                   env={**os.environ, "PATH": f"{self.tree / 'bin'}:{os.environ['PATH']}"})
+                   env={**os.environ, "PATH": f"{self.tree / 'bin'}:{os.environ['PATH']}", **environment})
         self.assertEqual(done.returncode, 0, done.stderr)
         given = (self.tree / "arguments").read_text().splitlines()
         return given[given.index("--output-junit") + 2:]
@@ -99,47 +100,40 @@ class LabelsTest(unittest.TestCase):
         self.assertEqual(self.ctest_arguments("-R", "checkpoint"), ["-R", "checkpoint", *default])
         for option in ("-LE", "--label-exclude"):
             # One expression: ctest leaves out a test only if all given expressions match its labels.
-            self.assertEqual(self.ctest_arguments(option, "golden"), ["-LE", "golden|oracle|slow|vllm|clients"])
-        self.assertEqual(self.ctest_arguments("-L", "unit", "-LE", "golden"), ["-L", "unit", "-LE", "golden"])
+            self.assertEqual(self.ctest_arguments(option, "deploy"), ["-LE", "deploy|oracle|slow|vllm|clients"])
+        self.assertEqual(self.ctest_arguments("-L", "unit", "-LE", "gpu"), ["-L", "unit", "-LE", "gpu"])
         self.assertEqual(self.ctest_arguments("-L", "slow"), ["-L", "slow"])
         self.assertEqual(self.ctest_arguments("--label-regex", "slow"), ["--label-regex", "slow"])
         self.assertEqual(self.ctest_arguments("--only", "server_test"), ["-R", "^server_test\\."])
 
+    def test_temporary_files_leave_nothing_in_memory(self):
+        for given, label in (("", ()), ("", ("-L", "slow")), (str(self.tree), ())):
+            self.ctest_arguments(*label, TMPDIR=given)
+            used = (self.tree / "tmpdir").read_text()
+            if given or label:
+                self.assertEqual(used, given)
+            elif used:  # there was room
+                self.assertRegex(used, "^/dev/shm/taopd-tests-")
+                self.assertFalse(pathlib.Path(used).exists())
+        self.assertTrue(self.tree.exists())
 
-class SetupTest(unittest.TestCase):
-    def setup_says(self, *arguments, **environment):
-        done = run([ROOT / "deploy/setup", *arguments], env={**os.environ, **environment})
-        return done.returncode, done.stdout, done.stderr
 
-    def with_libtorch(self, layout):
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        files = [pathlib.Path(layout, file) for file in ("include/ATen/ATen.h", "lib/libtorch_cpu.so")]
-        files += [pathlib.Path("pyarrow", file) for file in ("include/parquet/arrow/reader.h", "libparquet.so.2600")]
-        for path in (pathlib.Path(directory.name, file) for file in files):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch()
-        return directory.name
-
-    def test_a_ready_machine(self):
-        if self.setup_says("--check", TAOPD_DEPS=self.with_libtorch("."))[0] != 0:
-            self.skipTest("this machine was not set up by deploy/setup")
-        for layout in ("torch-2.11.0/torch", "torch", "."):
-            start = time.monotonic()
-            self.assertEqual(self.setup_says(TAOPD_DEPS=self.with_libtorch(layout)), (0, "setup: nothing to do\n", ""))
-            self.assertLess(time.monotonic() - start, 5)  # 0.05 s on an idle machine
-
-    def test_half_a_libtorch_is_missing(self):
-        deps = self.with_libtorch("torch")
-        pathlib.Path(deps, "torch/lib/libtorch_cpu.so").unlink()
-        code, _, error = self.setup_says("--check", TAOPD_DEPS=deps)
-        self.assertEqual(code, 1)
-        self.assertIn("missing" if "packages" in error else f"LibTorch is not in {deps}", error)
-
-    def test_unknown_argument(self):
-        code, _, error = self.setup_says("--test")
-        self.assertEqual(code, 1)
-        self.assertIn("unknown argument --test", error)
+class SuitesTest(unittest.TestCase):
+    def test_the_limit_counts_the_suites_of_a_test(self):
+        with tempfile.TemporaryDirectory() as directory:
+            program = pathlib.Path(directory, "program")
+            program.write_text("#!/bin/sh\nprintf 'A.\\n  X\\nB/0.  # TypeParam = int\\n  Y\\n  Z\\nC.\\n  X\\n'\n")
+            program.chmod(0o755)
+            pathlib.Path(directory, "CTestTestfile.cmake").write_text(
+                f"set(taopd_program {program})\nset(taopd_prefix p)\nset(taopd_suites_per_test 2)\nset(taopd_timeout 120)\n"
+                f"set(taopd_properties LABELS;unit;COST;0)\ninclude({ROOT}/common/cmake/DiscoverSuites.cmake)\n")
+            listed = run(["ctest", "--show-only=json-v1"], cwd=directory)
+        found = {}
+        for test in json.loads(listed.stdout)["tests"]:
+            properties = {one["name"]: one["value"] for one in test["properties"]}
+            found[test["name"]] = (properties["TIMEOUT"], properties["LABELS"], test["command"][1:])
+        self.assertEqual(found, {"p.A+B/0": (240, ["unit"], ["--gtest_filter=A.*:B/0.*"]),
+                                 "p.C": (120, ["unit"], ["--gtest_filter=C.*"])})
 
 
 if __name__ == "__main__":
