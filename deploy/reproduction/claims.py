@@ -7,15 +7,10 @@ a claim has it, is an expression that says that the measurement cannot decide; i
 
 import dataclasses
 
-from measures import (Bandit, Enumeration, TurnRatio, accuracy, correlation, estimator_variance, greedy, growth, largest,
-                      last, start)
-from runs import Run, objective
-
-# An accuracy is "within noise" of another one if the mean of their differences over three seeds is at most 0.05
-# (deploy/recipes/README.md). For fewer seeds it is larger by the square root.
-NOISE_OF_THREE_SEEDS = 0.05
-# An objective fails if it has at most this share of the accuracy of full (deploy/recipes/README.md).
-FAILURE = 0.5
+from measures import (accuracy, bandit, correlation, enumerated, estimator_variance, greedy, growth, largest, last,
+                      start, turn_ratio)
+from run_metrics import FAILURE
+from runs import objective
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,17 +62,20 @@ DERIVED = dataclasses.replace(objective("ta_opd"), name="ta_opd_without_tail", p
 CLAIMS = (
     Claim("bandit", "Appendix, Synthetic experiment",
           "On the 30-armed bandit TA-OPD matches the teacher's tail; normalized gives the tail substantially more.",
-          "A figure: the tail under normalized is far above the teacher's, under TA-OPD and SC-TA-OPD it is the teacher's.",
-          {"teacher's tail": Bandit("teacher", "tail"), "tail, ta_opd": Bandit("ta_opd", "student_tail"),
-           "tail, sc_ta_opd": Bandit("sc_ta_opd", "student_tail"), "tail, normalized": Bandit("normalized", "student_tail")},
+          "A figure: the tail under normalized is far above the teacher's, under TA-OPD and SC-TA-OPD it is the "
+           "teacher's.",
+          {"teacher's tail": bandit("teacher", "tail"), "tail, ta_opd": bandit("ta_opd", "student_tail"),
+           "tail, sc_ta_opd": bandit("sc_ta_opd", "student_tail"),
+           "tail, normalized": bandit("normalized", "student_tail")},
           "abs(tail_ta_opd - teachers_tail) < 0.01 and abs(tail_sc_ta_opd - teachers_tail) < 0.05 and "
           "tail_normalized > 1.5 * teachers_tail"),
     Claim("landscape", "Appendix, Synthetic experiment",
           "On the landscape of the full reverse KL, TA-OPD moves to full's low-loss region; normalized ends far from "
            "it.",
           "A figure: the trajectories of full and TA-OPD end near the teacher, that of normalized does not.",
-          {"full KL, full": Bandit("full", "full_kl"), "full KL, ta_opd": Bandit("ta_opd", "full_kl"),
-           "full KL, sc_ta_opd": Bandit("sc_ta_opd", "full_kl"), "full KL, normalized": Bandit("normalized", "full_kl")},
+          {"full KL, full": bandit("full", "full_kl"), "full KL, ta_opd": bandit("ta_opd", "full_kl"),
+           "full KL, sc_ta_opd": bandit("sc_ta_opd", "full_kl"),
+           "full KL, normalized": bandit("normalized", "full_kl")},
           "full_KL_full < 0.01 and full_KL_ta_opd < 0.5 * full_KL_normalized and full_KL_sc_ta_opd < full_KL_ta_opd"),
     Claim("collapse", "Appendix, Ablation on the Tail Token",
           "Without the tail token (unnormalized) training collapses within 50 steps.",
@@ -205,11 +203,11 @@ CLAIMS = (
           "SC-TA-OPD is unbiased in value and gradient, and its variance is EMA-PG's minus the paper's formula: "
           "smaller whenever the student's tail exceeds the teacher's.",
           "Proofs. Here: random policies of 12 tokens, k = 4, every sampled token weighed by its probability.",
-          {"bias of the value": Enumeration("value_bias"), "bias of the gradient": Enumeration("gradient_bias"),
-           "error of the formula": Enumeration("formula_error"),
-           "share with a smaller variance": Enumeration("smaller_share"),
-           "variance over EMA-PG's": Enumeration("ratio_to_ema_pg"),
-           "variance over sampled_token's": Enumeration("ratio_to_sampled_token")},
+          {"bias of the value": enumerated("value_bias"), "bias of the gradient": enumerated("gradient_bias"),
+           "error of the formula": enumerated("formula_error"),
+           "share with a smaller variance": enumerated("smaller_share"),
+           "variance over EMA-PG's": enumerated("ratio_to_ema_pg"),
+           "variance over sampled_token's": enumerated("ratio_to_sampled_token")},
           "bias_of_the_value < 1e-9 and bias_of_the_gradient < 1e-9 and error_of_the_formula < 1e-9 and "
           "share_with_a_smaller_variance == 1"),
     Claim("variance, in runs", "Appendix, Discussion of EMA-PG",
@@ -230,7 +228,7 @@ CLAIMS = (
     Claim("overhead", "Appendix, Computational Overhead",
           "A step of TA-OPD takes at most 1 % longer than one of normalized.",
           "1.05 % over 300 steps, some of it from longer responses.",
-          {"overhead": TurnRatio("overhead"), "error": TurnRatio("error"), "pairs of steps": TurnRatio("pairs")},
+          {"overhead": turn_ratio("overhead"), "error": turn_ratio("error"), "pairs of steps": turn_ratio("pairs")},
           "overhead + error <= 0.01",
           unclear="overhead - error <= 0.01",
           note="Both objectives train a frozen student on the same rollouts, in turn and with no other run beside them. "

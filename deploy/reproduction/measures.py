@@ -4,17 +4,12 @@ and returns one number."""
 import dataclasses
 import json
 import math
-import pathlib
 import statistics
-import sys
 from typing import Callable
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tools"))
+from run_metrics import LAST_STEPS, series
+from runs import TURNS, frozen, turn
 
-from run_metrics import series  # noqa: E402
-from runs import TURNS, frozen, turn  # noqa: E402
-
-LAST_STEPS = 10  # a value at the end is the mean over these
 # The first steps of a process warm up caches and thread pools.
 WARM_UP_STEPS = 2
 
@@ -22,7 +17,7 @@ WARM_UP_STEPS = 2
 @dataclasses.dataclass(frozen=True)
 class Measure:
     runs: tuple
-    value: Callable  # of the seed's directory; FileNotFoundError or KeyError if a run lacks it
+    value: Callable  # takes the seed's directory; raises FileNotFoundError or KeyError if a run lacks the number
 
 
 def _points(directory, run, metric):
@@ -89,7 +84,7 @@ def estimator_variance(name):
     return Measure((run, exact), value)
 
 
-def TurnRatio(part):
+def turn_ratio(part):
     """`part`: overhead, error or pairs, of the times of steps of ta_opd and normalized that were measured in turn."""
     runs = tuple(turn(name, i) for i in range(TURNS) for name in ("normalized", "ta_opd"))
 
@@ -111,7 +106,7 @@ def TurnRatio(part):
     return Measure(runs, value)
 
 
-def Bandit(name, field):
+def bandit(name, field):
     """A number of `name`, an objective or the teacher, in the seed's bandit.json."""
     def value(directory):
         result = json.loads((directory / "bandit.json").read_text(encoding="utf-8"))
@@ -121,5 +116,5 @@ def Bandit(name, field):
     return Measure((), value)
 
 
-def Enumeration(field):
+def enumerated(field):
     return Measure((), lambda directory: json.loads((directory / "variance.json").read_text(encoding="utf-8"))[field])

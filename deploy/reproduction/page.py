@@ -11,7 +11,7 @@ from verdict import FAILS, HOLDS, NOT_RUN, UNCLEAR, noise
 
 PART = re.compile(r"(<!-- begin: reproduction -->\n).*?(<!-- end -->)", re.S)
 MEANING = {HOLDS: "the rule is met", FAILS: "the rule is not met: the claim does not show at this size",
-           UNCLEAR: "the measurement cannot decide", NOT_RUN: "not run"}
+           UNCLEAR: "the measurement cannot decide"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,19 +155,21 @@ def _section(verdict, run_dir):
     if links:
         parts.append(("Runs", f"<details><summary>reports</summary>{links}</details>"))
     body = "".join(f"<dt>{title}</dt><dd>{text}</dd>" for title, text in parts)
-    return (f'<section id="{_anchor(claim.name)}"><div class="head">{_chip(verdict.word)}<h2>{markup.escape(claim.name)}</h2>'
-            f"{seeds}</div><p>{markup.escape(claim.claim)}</p>{note}<dl>{body}</dl></section>")
+    return (f'<section id="{_anchor(claim.name)}"><div class="head">{_chip(verdict.word)}'
+            f"<h2>{markup.escape(claim.name)}</h2>{seeds}</div>"
+            f"<p>{markup.escape(claim.claim)}</p>{note}<dl>{body}</dl></section>")
 
 
 def html(verdicts, about, run_dir):
     """Returns the page, with links relative to `run_dir`."""
     items = "".join(f'<li>{_chip(v.word)}<a href="#{_anchor(v.claim.name)}">{markup.escape(v.claim.name)}</a></li>'
                     for v in verdicts)
-    meanings = ", ".join(f"<b>{word}</b>: {text}" for word, text in MEANING.items() if word != NOT_RUN)
+    meanings = ", ".join(f"<b>{word}</b>: {text}" for word, text in MEANING.items())
     has_comparison = (run_dir / "compare.html").exists()
     compare = '<p><a href="compare.html">All runs, drawn over each other</a></p>' if has_comparison else ""
     return ('<!doctype html><html lang="en"><head><meta charset="utf-8">'
-            '<meta name="viewport" content="width=device-width, initial-scale=1"><title>The paper\'s claims, reproduced</title>'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">'
+            "<title>The paper's claims, reproduced</title>"
             f"<style>{STYLE}</style></head><body><main><h1>The paper's claims at the size of a laptop</h1>"
             + "".join(f'<p class="soft">{_with_code(line)}</p>' for line in introduction(verdicts, about))
             + f'<p class="soft">{meanings}.</p>{compare}<ul class="list">{items}</ul>'

@@ -1,19 +1,16 @@
 """The runs that the claims rest on."""
 
 import dataclasses
-import pathlib
-import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tools"))
-
-from run_names import run_name  # noqa: E402
+from run_names import run_name
 
 QUICK_STEPS = 40
-# Before the settings of a run. --quick trains for a third of the steps and evaluates on fewer problems.
+# These stand before the settings of a run. --quick trains for a third of the steps and evaluates on fewer problems.
 BASE = (("trainer.num_threads", 1),)
 QUICK_BASE = BASE + (("trainer.total_steps", QUICK_STEPS), ("eval.num_prompts", 200), ("trainer.eval_every", 10))
-# A student that does not learn: runs with these settings and one seed see the same rollouts, whatever the objective is.
-FROZEN = (("optimizer.lr", 1e-12), ("trainer.eval_at_start", "false"), ("trainer.eval_every", 0), ("eval.num_prompts", 4))
+# With these settings a student does not learn: runs of one seed see the same rollouts, whatever their objective is.
+FROZEN = (("optimizer.lr", 1e-12), ("trainer.eval_at_start", "false"), ("trainer.eval_every", 0),
+          ("eval.num_prompts", 4))
 FROZEN_STEPS, QUICK_FROZEN_STEPS = 40, 12
 TURNS, QUICK_TURNS = 3, 2
 

@@ -5,7 +5,7 @@ import math
 import re
 import statistics
 
-from claims import NOISE_OF_THREE_SEEDS
+from run_metrics import NOISE
 
 HOLDS, FAILS, UNCLEAR, NOT_RUN = "holds", "not shown", "unclear", "not run"
 
@@ -15,7 +15,7 @@ class Verdict:
     claim: object
     word: str
     figures: dict  # name -> values of the seeds; empty if not measured
-    seeds: int  # that were measured whole
+    seeds: int  # number of seeds that have every figure of the rule
 
 
 def identifier(name):
@@ -24,7 +24,8 @@ def identifier(name):
 
 
 def noise(seeds):
-    return NOISE_OF_THREE_SEEDS * math.sqrt(3 / min(seeds, 3))
+    """Returns NOISE, which is that of three seeds, for this number of seeds."""
+    return NOISE * math.sqrt(3 / min(seeds, 3))
 
 
 def _measured(claim, directory):

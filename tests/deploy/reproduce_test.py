@@ -12,7 +12,7 @@ import unittest
 from environment import BIN_DIR, temporary_path  # noqa: E402
 from stub_tree import ROOT, WAIT_S, StubTree  # noqa: E402
 
-sys.path.insert(0, str(ROOT / "deploy/reproduction"))
+sys.path[:0] = [str(ROOT / "deploy/reproduction"), str(ROOT / "deploy/tools")]
 
 import enumeration  # noqa: E402
 import measures  # noqa: E402
@@ -91,7 +91,7 @@ class MeasuresTest(unittest.TestCase):
             for i in range(2):
                 rows = [{"step": s, "time/train_s": seconds * (disturbed if s < 3 or s == 9 else 1)} for s in range(1, 13)]
                 write_run(self.directory, turn(name, i), rows)
-        values = {part: measures.TurnRatio(part).value(self.directory) for part in ("overhead", "error", "pairs")}
+        values = {part: measures.turn_ratio(part).value(self.directory) for part in ("overhead", "error", "pairs")}
         self.assertAlmostEqual(values["overhead"], 0.02)
         self.assertAlmostEqual(values["error"], 0)
         self.assertEqual(values["pairs"], 20)
