@@ -146,6 +146,9 @@ class FilesTest(unittest.TestCase):
     def test_dashboards_are_up_to_date(self):
         done = run([ROOT / "deploy/tools/dashboards", "--check"])
         self.assertEqual(done.returncode, 0, done.stderr)
+        page = (ROOT / "docs/deploy/observability.md").read_text()
+        for panel in (panel for board in dashboards().values() for panel in board["panels"] if panel["type"] == "row"):
+            self.assertRegex(page, rf'(?m)(^\| |"){re.escape(panel["title"])}( \||")')
 
     def test_devices(self):
         """The row of the GPUs has names of dcgm-exporter, and shows the pods of the row's program alone."""
