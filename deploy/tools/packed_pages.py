@@ -7,10 +7,9 @@ Rules, applied to every Markdown file of the package:
   - A path in backticks that the package lacks is followed by "(source tree)".
 """
 
-import pathlib
 import re
 
-DEVELOPERS = ("docs/develop/*.md", "docs/extending.md", "docs/gpu.md")  # pages about the sources
+DEVELOPERS = ("docs/develop/*", "docs/extending.md", "docs/gpu.md")  # pages about the sources, and their pictures
 PASSAGE = re.compile(r"<!-- source tree -->\n.*?<!-- end of source tree -->\n\n?", re.S)
 FENCE = re.compile(r"^```.*?^```$", re.S | re.M)
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)")
