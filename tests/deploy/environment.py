@@ -23,6 +23,8 @@ VENV = DEPS / "deploy-venv"
 MODEL = ROOT / "deploy/examples/stories260K"
 
 sys.path += [str(path) for path in VENV.glob("lib/python3*/site-packages")]
+# Scripts start the interpreter of the tests, not a wrapper that looks for one. Programs in Go end before garbage counts.
+os.environ |= {"PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}", "GOGC": "400"}
 # A shell starts its background jobs with SIGINT ignored, and what they start cannot undo that. Tests send SIGINT.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -201,9 +201,9 @@ class QuickstartTest(StubTree):
             self.assertIn(part, output)
 
     def test_sweep_that_is_interrupted_twice(self):
-        arguments = ("--sweep", "teacher.top_k=4,8", "--sweep", "optimizer.betas=[0.9, 0.98],[0.9, 0.999]", "--seeds", "2")
-        dirs = [f"runs/sweep/seed-{s}/top_k={k}_betas=0.9-{b}" for s in (0, 1) for k in (4, 8) for b in ("0.98", "0.999")]
-        for num_trains, sent in ((2, signal.SIGINT), (6, signal.SIGTERM)):
+        arguments = ("--sweep", "teacher.top_k=4,8", "--sweep", "optimizer.betas=[0.9, 0.98],[0.9, 0.999]")
+        dirs = [f"runs/sweep/seed-0/top_k={k}_betas=0.9-{b}" for k in (4, 8) for b in ("0.98", "0.999")]
+        for num_trains, sent in ((1, signal.SIGINT), (4, signal.SIGTERM)):
             process = self.start(*arguments, STUB_WAIT_AFTER=str(num_trains))
             self.wait_for_events("train", num_trains + 1)
             os.killpg(process.pid, sent)
@@ -214,11 +214,10 @@ class QuickstartTest(StubTree):
         code, output = self.run_quickstart(*arguments)
         self.assertEqual(code, 0, output)
         trains = [t for t in self.events("train") if "signals" not in t]
-        # The third and the fifth run were interrupted. Each interrupted trainer is in the log twice.
+        # The second and the third run were interrupted. Each interrupted trainer is in the log twice.
         self.assertEqual([(t["settings"]["run.dir"], t["resume"]) for t in trains],
                          [(dirs[i], is_resumed) for i, is_resumed in
-                          ((0, False), (1, False), (2, False), (2, True), (3, False), (4, False), (4, True), (5, False),
-                           (6, False), (7, False))])
+                          ((0, False), (1, False), (1, True), (2, False), (2, True), (3, False))])
         self.assertEqual([t["settings"]["optimizer.betas"] for t in trains][:2], ["[0.9, 0.98]", "[0.9, 0.999]"])
         report = (self.root / "runs/sweep/compare.html").read_text().split()
         self.assertEqual(sorted(report), sorted(dirs))

@@ -35,8 +35,7 @@ for name in ("train", "val"):
     pathlib.Path(sys.argv[1], name + ".jsonl").touch()
 """)
         self.log = self.root / "log.jsonl"
-        path = f"{self.root}/path:{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
-        self.environment = {**os.environ, "PATH": path, "STUB_LOG": str(self.log), "TAOPD_DEPS": str(self.root / "deps")}
+        self.environment = {**os.environ, "PATH": f"{self.root}/path:{os.environ['PATH']}", "STUB_LOG": str(self.log), "TAOPD_DEPS": str(self.root / "deps")}
 
     def write_program(self, name, text):
         path = self.root / name

@@ -1,5 +1,7 @@
 """Strict offline schemas: fields that the API does not know and values of a wrong type are findings."""
 
+import functools
+import gc
 import re
 
 from environment import module
@@ -61,8 +63,24 @@ def differences(before, after, path=""):
         yield f"{path}: {before!r} became {after!r}"
 
 
+@functools.cache
+def _validator():
+    """The package of the core's schemas, which would parse a version's definitions again for each object."""
+    package = module("kubernetes_validate")
+    package.utils.schema_contents = functools.cache(package.utils.schema_contents)
+    return package
+
+
+@functools.cache
+def _model_class(name, kind):
+    """A model. The packages have thousands, of which pydantic builds those that are used."""
+    module("pydantic").BaseModel.model_config["defer_build"] = True
+    gc.disable()  # their objects stay
+    return getattr(module(name), kind)
+
+
 def _core(thing):
-    validate = module("kubernetes_validate")
+    validate = _validator()
     for version in KUBERNETES_VERSIONS:
         try:
             validate.validate(thing, version, strict=True)
@@ -72,7 +90,7 @@ def _core(thing):
 
 
 def _model(thing, source):
-    model = getattr(module(source[0]), source[1])
+    model = _model_class(*source)
     try:
         if hasattr(model, "from_dict"):
             after = model.from_dict(thing).to_dict()

@@ -216,8 +216,8 @@ class ExportedTest(unittest.TestCase):
         self.assertEqual(of_trainer - absent - exported(trainer_page), set())
 
     def prometheus(self, targets):
-        """A Prometheus that reads the targets, {job: (address, labels)}, every second. Returns expression -> [labels] of its series."""
-        config = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, "scrape_configs": [
+        """A Prometheus that reads the targets, {job: (address, labels)}, again and again. Returns expression -> [labels] of its series."""
+        config = {"global": {"scrape_interval": "250ms", "scrape_timeout": "250ms"}, "scrape_configs": [
             {"job_name": job, "static_configs": [{"targets": [address], "labels": {"namespace": "here"} | labels}]}
             for job, (address, labels) in targets.items()]}
         (self.path / "prometheus.yml").write_text(json.dumps(config))  # JSON is YAML
