@@ -18,8 +18,11 @@ import subprocess
 import sys
 import threading
 
-from environment import run
+from environment import ROOT, run
 from pages import blocks, blocks_with_names
+
+sys.path.insert(0, str(ROOT / "tests/compat"))
+import tiny_model  # noqa: E402
 
 TIMEOUT_S = 600
 # Checked, not run: they install, build or run for minutes.
@@ -35,8 +38,9 @@ SHORT = ("trainer.total_steps=2", "data.train_batch_size=2", "trainer.mini_batch
 # student that is its own teacher, or has none, has no endpoint.
 TRAINER_SHIM = """#!/bin/bash
 endpoint=(--set "teacher.endpoints=[grpc://127.0.0.1:${{GRPC_PORT:-1}}]")
-for file in "$@"; do
-  if [[ -f $file ]] && grep -qE "kind: (self|none)" "$file"; then endpoint=(); fi
+for word in "$@"; do
+  [[ $word != teacher.kind=* ]] || endpoint=()
+  if [[ -f $word ]] && grep -qE "kind: (self|none)" "$word"; then endpoint=(); fi
 done
 case $1 in
   sft) exec {program} "$@" --set trainer.total_steps=2 ;;
@@ -163,31 +167,11 @@ class Clone:
         path.chmod(mode)
 
     def make_model(self):
-        """Random weights of a Qwen3 with a byte-level tokenizer and a chat template."""
-        special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-        printable = [*range(33, 127), *range(161, 173), *range(174, 256)]  # GPT-2's characters for bytes
-        others = [byte for byte in range(256) if byte not in printable]
-        characters = [chr(byte) for byte in printable] + [chr(256 + i) for i in range(len(others))]
-        vocabulary = {character: id for id, character in enumerate(characters)}
-        tokenizer = {
-            "version": "1.0", "truncation": None, "padding": None, "normalizer": None, "post_processor": None,
-            "added_tokens": [{"id": 256 + i, "content": text, "single_word": False, "lstrip": False, "rstrip": False,
-                              "normalized": False, "special": True} for i, text in enumerate(special)],
-            "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
-            "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
-            "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
-                      "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "vocab": vocabulary,
-                      "merges": []}}
-        template = ("{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"
-                    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
-        config = json.loads((self.root / "deploy/examples/addition/config.json").read_text())
-        config |= {"vocab_size": 264, "max_position_embeddings": 8448, "hidden_size": 16, "intermediate_size": 32,
-                   "num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 8,
-                   "bos_token_id": 256, "eos_token_id": 258}
-        self.write("tiny/tokenizer/tokenizer.json", json.dumps(tokenizer))
-        self.write("tiny/tokenizer/tokenizer_config.json",
-                   json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": special[0],
-                               "eos_token": special[2], "chat_template": template}))
+        """Random weights of a smaller model with the tokenizer of tests/compat."""
+        tiny_model.write(self.path / "tiny/tokenizer")
+        config = json.loads((self.path / "tiny/tokenizer/config.json").read_text())
+        config |= {"max_position_embeddings": 8448, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1,
+                   "num_attention_heads": 1, "head_dim": 8}
         self.write("tiny/config.json", json.dumps(config))
         self.write("tiny/sft.jsonl", json.dumps({"prompt": "1 + 1 =", "response": " 2"}) + "\n")
         self.write("tiny/sft.yaml", "run: {dir: tiny/run}\nmodel: {config: tiny/config.json, tokenizer: tiny/tokenizer}\n"

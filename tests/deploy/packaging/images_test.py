@@ -55,6 +55,16 @@ class ImagesTest(unittest.TestCase):
                   f'"$r/tmp"; {mounts} mount -o remount,ro,bind "$r"; exec chroot --userspec=65532:65532 "$r" "$@"')
         return ["unshare", "--mount", "sh", "-c", script, "sh", *map(str, words)]
 
+    def port_of(self, teacher, ready_file, protocol):
+        """Waits for the file, which is in the teacher's mount namespace."""
+        def port():
+            try:
+                ready = json.loads(pathlib.Path(f"/proc/{teacher.process.pid}/root{ready_file}").read_text())
+            except (OSError, ValueError):
+                return 0
+            return ready[f"{protocol}_port"]
+        return wait_for(port, f"the teacher is ready ({teacher.log})", teacher.process)
+
     def test_names_and_sizes(self):
         self.assertEqual(sorted(self.built), [f"taopd-teacher:{self.tag}", f"taopd-trainer:{self.tag}"])
         self.assertLessEqual(self.built[f"taopd-teacher:{self.tag}"][1], MAX_TEACHER_MB)
@@ -96,18 +106,11 @@ class ImagesTest(unittest.TestCase):
         root = self.unpack("taopd-teacher")
         shutil.copytree(MODEL, self.path / "model")
         bind = f'mount --bind "{self.path}/model" "$r/models";'
-        ready_file = f"/tmp/{self.path.name}.json"  # of the mount namespace
+        ready_file = f"/tmp/{self.path.name}.json"
         command = self.inside(root, "/opt/taopd/bin/taopd-teacher", "--model", "/models", "--port", "0", "--grpc-port",
                               "0", "--num-threads", "1", "--ready-file", ready_file, mounts=bind)
         teacher = Program(self, command, self.path, "teacher")
-
-        def port():
-            try:
-                ready = json.loads(pathlib.Path(f"/proc/{teacher.process.pid}/root{ready_file}").read_text())
-            except (OSError, ValueError):
-                return 0
-            return ready["http_port"]
-        number = wait_for(port, f"the teacher is ready ({teacher.log})", teacher.process)
+        number = self.port_of(teacher, ready_file, "http")
         status = pathlib.Path(f"/proc/{teacher.process.pid}/status").read_text()
         self.assertIn("Uid:\t65532\t65532", status)
         answer = fetch(f"http://127.0.0.1:{number}/v1/completions", {"prompt": [1, 403], "max_tokens": 2})
@@ -145,14 +148,7 @@ class ImagesTest(unittest.TestCase):
             self.unpack("taopd-teacher"), "/opt/taopd/bin/taopd-teacher", "--model", "/models", "--port", "0", "--grpc-port",
             "0", "--num-threads", "1", "--max-logprobs", "512", "--ready-file", ready_file, "--ssl-certfile", "/tmp/secrets/tls.crt", "--ssl-keyfile",
             "/tmp/secrets/tls.key", "--api-key-file", "/tmp/secrets/key", mounts=mounts), self.path, "teacher-tls")
-
-        def port():
-            try:
-                ready = json.loads(pathlib.Path(f"/proc/{teacher.process.pid}/root{ready_file}").read_text())
-            except (OSError, ValueError):
-                return 0
-            return ready["grpc_port"]
-        number = wait_for(port, f"the teacher is ready ({teacher.log})", teacher.process)
+        number = self.port_of(teacher, ready_file, "grpc")
         values = TINY | {"run.dir": "/tmp/runs/x", "student.model": "/tmp/student", "trainer.num_threads": 1,
                          "trainer.total_steps": 30, "trainer.save_every": 1,
                          "data.train": "[/opt/taopd/deploy/examples/stories/train.jsonl]",
