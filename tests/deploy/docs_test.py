@@ -64,12 +64,12 @@ def unknown_flags(pages):
 def metric_names():
     """Names of metrics in the sources, with upper-case words for what is filled in."""
     names = set()
-    for path in sorted((ROOT / "trainer").rglob("*.cc")) + [ROOT / "kernels/include/taopd/objective/row_metrics.h"]:
-        if path.parts[len(ROOT.parts) + 1] in ("report", "cli"):
+    for path in [*(ROOT / "trainer").rglob("*"), ROOT / "kernels/include/taopd/objective/row_metrics.h"]:
+        if path.suffix not in (".cc", ".h") or path.parts[len(ROOT.parts) + 1] in ("report", "cli"):
             continue
         code = path.read_text(encoding="ascii")
-        code = re.sub(r"^#include.*$", "", code, flags=re.M)
-        names |= set(re.findall(r'"((?:loss|policy|rollout|optim|time|teacher|data|eval)/[a-z0-9_/]*)"', code))
+        code = re.sub(r"^#include.*$|//.*$", "", code, flags=re.M)
+        names |= set(re.findall(r'"((?:loss|policy|rollout|optim|time|teacher|data|eval)/[a-z0-9_/]+)"', code))
     filled = {"loss/term/": "loss/term/NAME", "eval/pass_at_": "eval/pass_at_N",
               "eval/accuracy/": "eval/accuracy/SOURCE"}
     return {filled.get(name, name) for name in names}
