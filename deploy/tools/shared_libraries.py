@@ -9,7 +9,7 @@ import subprocess
 # The C library and its loader belong to the system: they must fit each other and the kernel.
 # libcuda is NVIDIA's driver.
 SYSTEM = re.compile(r"^(ld-linux.*|lib(c|m|dl|rt|util|pthread|resolv|anl|cuda)|linux-vdso)\.so(\.\d+)?$")
-# Libraries that others open at run time from their own directory, so ldd does not name them.
+# A library -> those that it opens at run time from its own directory, so that ldd does not name them.
 # LibTorch's linear algebra on CUDA (libtorch_cuda_linalg.so, with cuSOLVER) is missing, because the
 # programs do not use it.
 OPENED = {"libtorch_cuda.so": "libcaffe2_nvrtc.so", "libcudnn.so.9": "libcudnn_*.so.9",

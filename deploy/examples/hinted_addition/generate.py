@@ -22,7 +22,6 @@ Written to OUT_DIR:
 """
 
 import argparse
-import json
 import pathlib
 import random
 import sys

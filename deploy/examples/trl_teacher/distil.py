@@ -52,7 +52,8 @@ class TaopdDistillationTrainer(DistillationTrainer):
         logits_BCV = model(input_ids=ids, attention_mask=mask).logits[:, -num_completion - 1:-1] / self.temperature
         rows = inputs["completion_mask"].bool()
         loss = self.row_losses(logits_BCV[rows], support.long(), log_q, log_q_tail).sum()
-        if self.model.training and inputs.get("num_items_in_batch") is not None:  # of all processes and accumulated batches
+        if self.model.training and inputs.get("num_items_in_batch") is not None:
+            # The number counts the items of all processes and accumulated batches.
             loss = loss / (inputs["num_items_in_batch"].clamp(min=1.0) / self.accelerator.num_processes)
         else:
             loss = loss / rows.sum().clamp(min=1)
