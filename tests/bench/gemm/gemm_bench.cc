@@ -22,6 +22,7 @@
 
 #include "kernels/torch/gemm/packed_weight.h"
 #include "tests/bench/gemm/machine_peaks.h"
+#include "tests/kernels/cpu/supported_sets.h"
 
 namespace taopd::bench {
 namespace {
@@ -92,7 +93,7 @@ int Main(int argc, char** argv) {
   const c10::InferenceMode inference;
   at::set_num_threads(1);
   std::vector<const cpu::PackedGemm*> gemms;
-  for (const cpu::PackedGemm* gemm : cpu::SupportedPackedGemms()) {
+  for (const cpu::PackedGemm* gemm : testing::SupportedPackedGemms()) {
     const auto named = [&](const char* name) { return std::strcmp(name, gemm->name) == 0; };
     if (argc == 1 || std::any_of(argv + 1, argv + argc, named)) gemms.push_back(gemm);
   }

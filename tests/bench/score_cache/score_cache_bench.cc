@@ -12,7 +12,7 @@
 #include "common/base/random.h"
 #include "tests/support/files.h"
 #include "trainer/teacher/cache/score_cache.h"
-#include "trainer/teacher/cache/score_record.h"
+#include "trainer/teacher/cache/score_entry.h"
 
 namespace taopd {
 namespace {
