@@ -166,9 +166,11 @@ void Run(int argc, char** argv) {
   testing::ScriptedTeacher teacher([&](const TeacherRequest& request, const auto& done) {
     done(RandomScores(request, model.vocab_size));
   });
+  const std::unique_ptr<ProcessGroup> group = ProcessGroup::Alone();
   StepContext context;
   context.config = &config;
   context.student = student.get();
+  context.group = group.get();
   context.optimizer = &optimizer;
   context.rollout_engine = rollouts.get();
   context.teacher = &teacher;
