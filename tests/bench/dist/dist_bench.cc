@@ -12,13 +12,13 @@
 #include <absl/time/clock.h>
 
 #include <cmath>
-#include <ctime>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "common/dist/process_group.h"
 #include "common/io/file.h"
 #include "common/model/decoder.h"
+#include "tests/bench/process.h"
 #include "trainer/dist/rank_metrics.h"
 #include "trainer/dist/sharded_optimizer.h"
 #include "trainer/step/loss/forward_backward.h"
@@ -27,25 +27,6 @@ namespace taopd {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-template <typename T>
-T OrDie(absl::StatusOr<T> value) {
-  if (value.ok()) return *std::move(value);
-  std::cerr << value.status().ToString() << "\n";
-  std::exit(1);
-}
-
-void OrDie(const absl::Status& status) {
-  if (status.ok()) return;
-  std::cerr << status.ToString() << "\n";
-  std::exit(1);
-}
-
-double ProcessorSeconds() {
-  timespec time = {};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
 
 // The k ids of a row are one k-th of the vocabulary apart and together have the probability
 // exp(-0.1).

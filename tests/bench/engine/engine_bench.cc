@@ -22,12 +22,10 @@
 // head_flops for one row of the head, and attention_flops for the two products of a query and a key
 // in all heads of all layers.
 #include <ATen/Parallel.h>
-#include <time.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <iostream>
 #include <latch>
 #include <memory>
@@ -44,6 +42,7 @@
 #include "common/model/config/dtype.h"
 #include "common/model/decoder.h"
 #include "tests/bench/gemm/machine_peaks.h"
+#include "tests/bench/process.h"
 
 namespace taopd {
 namespace {
@@ -61,11 +60,8 @@ struct Times {
   double cpu_s = 0;  // all threads of this process
 
   static Times Now() {
-    timespec cpu{};
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
     const auto wall = std::chrono::steady_clock::now().time_since_epoch();
-    return {std::chrono::duration<double>(wall).count(),
-            static_cast<double>(cpu.tv_sec) + 1e-9 * static_cast<double>(cpu.tv_nsec)};
+    return {std::chrono::duration<double>(wall).count(), ProcessorSeconds()};
   }
   Times operator-(const Times& from) const { return {wall_s - from.wall_s, cpu_s - from.cpu_s}; }
   void Lower(const Times& other) {
@@ -78,26 +74,6 @@ struct Outcome {
   Times all;
   Times decode;
 };
-
-// Returns a field of /proc/self/status in bytes.
-int64_t StatusBytes(const std::string& field) {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with(field + ":")) return std::stoll(line.substr(field.size() + 1)) * 1024;
-  }
-  return 0;
-}
-
-[[noreturn]] void Die(const absl::Status& status) {
-  std::cerr << status.ToString() << "\n";
-  std::exit(1);
-}
-
-template <typename T>
-T OrDie(absl::StatusOr<T> value) {
-  if (!value.ok()) Die(value.status());
-  return *std::move(value);
-}
 
 InferenceRequest MakeRequest(const Case& the_case, int64_t vocab_size, RandomStream* random) {
   InferenceRequest request;
@@ -131,7 +107,7 @@ Outcome RunOnce(const Case& the_case, uint64_t seed, InferenceEngine* engine) {
       if (++num_tokens[i] == 1) first_tokens = last_token;
     };
     batch.emplace_back(std::move(request), [&](const absl::StatusOr<InferenceResult>& result) {
-      if (!result.ok()) Die(result.status());
+      OrDie(result.status());
       unfinished.count_down();
     });
   }
@@ -144,8 +120,7 @@ Outcome RunOnce(const Case& the_case, uint64_t seed, InferenceEngine* engine) {
 void Make(const std::string& config_path, const std::string& model_dir) {
   const ModelConfig config = OrDie(ParseModelConfig(OrDie(ReadFileToString(config_path))));
   const auto decoder = OrDie(MakeDecoder(config, {"bfloat16", "cpu", false}, RandomStream(1)));
-  const absl::Status saved = SaveDecoder(*decoder, model_dir);
-  if (!saved.ok()) Die(saved);
+  OrDie(SaveDecoder(*decoder, model_dir));
 }
 
 void Run(const std::string& model_dir, const std::string& dtype, int num_threads,

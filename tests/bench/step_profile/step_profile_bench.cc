@@ -11,10 +11,8 @@
 #include <ATen/Parallel.h>
 #include <ATen/SequenceNumber.h>
 #include <ATen/record_function.h>
-#include <sys/resource.h>
 
 #include <algorithm>
-#include <ctime>
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -25,6 +23,7 @@
 #include "common/io/file.h"
 #include "common/model/decoder.h"
 #include "kernels/torch/head/student_head.h"
+#include "tests/bench/process.h"
 #include "trainer/optim/adamw.h"
 #include "trainer/step/loss/head_targets.h"
 
@@ -35,11 +34,7 @@ constexpr char kScopePrefix[] = "taopd::";
 constexpr int32_t kSupport = 16;
 constexpr int64_t kResponsesPerPrompt = 4;
 
-double ProcessorMs() {
-  timespec time = {};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-  return 1e3 * static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_nsec);
-}
+double ProcessorMs() { return 1e3 * ProcessorSeconds(); }
 
 // Adds up the time of each part between the changes of the running part.
 class Recorder {
@@ -103,13 +98,6 @@ std::unique_ptr<at::ObserverContext> OnStart(const at::RecordFunction& fn) {
 
 void OnEnd(const at::RecordFunction& fn, at::ObserverContext*) {
   if (IsPart(fn)) recorder->Leave();
-}
-
-template <typename T>
-T OrDie(absl::StatusOr<T> value) {
-  if (value.ok()) return *std::move(value);
-  std::cerr << value.status().ToString() << "\n";
-  std::exit(1);
 }
 
 struct Problem {
@@ -209,14 +197,12 @@ void Run(const std::vector<std::string>& arguments) {
   int64_t num_parameters = 0;
   for (const auto& [name, parameter] : problem.student->Parameters())
     num_parameters += parameter.numel();
-  rusage usage = {};
-  getrusage(RUSAGE_SELF, &usage);
   nlohmann::ordered_json result;
   result["threads"] = at::get_num_threads();
   result["tokens"] = problem.input.batch.token_ids_T.size(0);
   result["rows"] = problem.input.rows_N.size(0);
   result["parameters"] = num_parameters;
-  result["peak_mib"] = usage.ru_maxrss / 1024;
+  result["peak_mib"] = StatusBytes("VmHWM") >> 20;
   result["step_ms"] = Median(step_ms);
   for (const auto& [part, ms] : part_ms) result["parts_ms"][part] = Median(ms);
   std::cout << result.dump() << std::endl;

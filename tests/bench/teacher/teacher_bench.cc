@@ -19,7 +19,6 @@
 //   answer_bytes     size of one answer: the message or the body
 //   call_ms, call_cpu_ms  minimum time of one call to an engine that answers at once
 #include <signal.h>
-#include <time.h>
 
 #include <algorithm>
 #include <atomic>
@@ -41,6 +40,7 @@
 #include "server/grpc/grpc_server.h"
 #include "server/http/http_server.h"
 #include "server/metrics/metered_engine.h"
+#include "tests/bench/process.h"
 #include "tests/bench/teacher/instant_engine.h"
 #include "tests/bench/teacher/metrics_cost.h"
 #include "tests/bench/teacher/scorers.h"
@@ -50,12 +50,6 @@ namespace taopd::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double CpuSeconds() {
-  timespec cpu{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
-  return static_cast<double>(cpu.tv_sec) + 1e-9 * static_cast<double>(cpu.tv_nsec);
-}
 
 // Wraps an engine that somebody else owns for an interface that takes ownership.
 class BorrowedEngine final : public InferenceEngine {
@@ -120,7 +114,7 @@ class Bench {
     }
     std::vector<double> latency_ms(static_cast<size_t>(total));
     std::atomic<int> next{0};
-    const double cpu_s = CpuSeconds(), engine_s = EngineSeconds();
+    const double cpu_s = ProcessorSeconds(), engine_s = EngineSeconds();
     const auto start = Clock::now();
     std::vector<std::thread> threads;
     for (const auto& scorer : scorers) {
@@ -139,7 +133,7 @@ class Bench {
             {"clients", num_clients},
             {"sequences", total},
             {"wall_s", wall_s},
-            {"cpu_s", CpuSeconds() - cpu_s},
+            {"cpu_s", ProcessorSeconds() - cpu_s},
             {"engine_s", EngineSeconds() - engine_s},
             {"latency_ms", latency_ms}};
   }
@@ -155,12 +149,12 @@ class Bench {
       const auto scorer = Make(way, 0);
       scorer->Score(sequence, settings_.top_k);
       for (int round = 0; round < kRounds; ++round) {
-        const double cpu_s = CpuSeconds();
+        const double cpu_s = ProcessorSeconds();
         const auto start = Clock::now();
         for (int i = 0; i < kCalls; ++i) scorer->Score(sequence, settings_.top_k);
         const std::chrono::duration<double, std::milli> took = Clock::now() - start;
         wall_ms = std::min(wall_ms, took.count() / kCalls);
-        cpu_ms = std::min(cpu_ms, 1e3 * (CpuSeconds() - cpu_s) / kCalls);
+        cpu_ms = std::min(cpu_ms, 1e3 * (ProcessorSeconds() - cpu_s) / kCalls);
       }
       costs["call_ms"][way] = wall_ms;
       costs["call_cpu_ms"][way] = cpu_ms;
@@ -243,19 +237,16 @@ int Main(const std::vector<std::string>& arguments) {
   EngineOptions options;
   options.prefix_caching = false;
   options.kv_cache_bytes = int64_t{1} << 30;
-  auto loaded = LoadEngine(arguments[0], "auto", "cpu", std::stoi(arguments[1]), options);
-  if (!loaded.ok()) {
-    std::cerr << loaded.status().ToString() << "\n";
-    return 1;
-  }
+  const LoadedEngine loaded =
+      OrDie(LoadEngine(arguments[0], "auto", "cpu", std::stoi(arguments[1]), options));
   const Settings settings = {static_cast<int32_t>(std::stoi(arguments[3])),
                              std::stoll(arguments[2]), std::stoi(arguments[4])};
-  Bench bench(loaded->engine.get(), settings);
+  Bench bench(loaded.engine.get(), settings);
   nlohmann::ordered_json facts = bench.Sizes();
-  facts["num_parameters"] = loaded->num_parameters;
-  facts["dtype"] = loaded->dtype;
+  facts["num_parameters"] = loaded.num_parameters;
+  facts["dtype"] = loaded.dtype;
   {
-    InstantEngine instant(loaded->engine->limits());
+    InstantEngine instant(loaded.engine->limits());
     facts.update(Bench(&instant, settings).CallCosts());
   }
   const MetricsCost cost = MeasureMetricsCost();

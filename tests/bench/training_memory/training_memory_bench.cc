@@ -12,7 +12,6 @@
 #include <sys/resource.h>
 
 #include <cmath>
-#include <fstream>
 #include <iostream>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -26,6 +25,7 @@
 #include "common/config/yaml.h"
 #include "common/engine/torch_engine.h"
 #include "common/io/sha256.h"
+#include "tests/bench/process.h"
 #include "tests/support/scripted_teacher.h"
 #include "trainer/commands/configured_parts.h"
 #include "trainer/commands/process.h"
@@ -74,27 +74,6 @@ class GivenRollouts final : public RolloutEngine {
   const int64_t vocab_size_;
 };
 
-int64_t BytesOfStatus(const std::string& key) {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with(key + ":")) return std::stoll(line.substr(key.size() + 1)) * 1024;
-  }
-  return 0;
-}
-
-template <typename T>
-T Value(absl::StatusOr<T> value) {
-  if (value.ok()) return *std::move(value);
-  std::cerr << value.status() << "\n";
-  std::exit(1);
-}
-
-void Check(const absl::Status& status) {
-  if (status.ok()) return;
-  std::cerr << status << "\n";
-  std::exit(1);
-}
-
 // Returns a hash of the first moments, which after the first update are the clipped gradients times
 // a constant.
 std::string HashOfMoments(const AdamW& optimizer) {
@@ -116,8 +95,8 @@ TrainConfig MakeConfig(int argc, char** argv) {
   config.trainer.device = "cpu";
   config.trainer.num_threads = 2;
   config.eval.measure = EvalMeasure::kNone;
-  for (int i = 4; i < argc; ++i) Check(ApplyOverride(argv[i], DescribeSettings(config)));
-  Check(CheckTrainConfig(config));
+  for (int i = 4; i < argc; ++i) OrDie(ApplyOverride(argv[i], DescribeSettings(config)));
+  OrDie(CheckTrainConfig(config));
   return config;
 }
 
@@ -142,23 +121,23 @@ void Run(int argc, char** argv) {
     const rlimit limit = {static_cast<rlim_t>(limit_bytes), static_cast<rlim_t>(limit_bytes)};
     if (setrlimit(RLIMIT_DATA, &limit) != 0) std::exit(1);
   }
-  const EnginePlan plan = Value(ResolveAuto(&config, config.student.model, budget));
+  const EnginePlan plan = OrDie(ResolveAuto(&config, config.student.model, budget));
   if (RecomputeOf(config.trainer) != Recompute::kNone) ReturnFreedMemory();  // as in the trainer
   SetNumThreads(config.trainer.num_threads);
 
-  ModelConfig model = Value(LoadModelConfig(config.student.model));
+  ModelConfig model = OrDie(LoadModelConfig(config.student.model));
   model.eos_token_ids.clear();  // so that responses have the maximum length
   DecoderOptions options;
   options.dtype = config.student.dtype;
   options.device = "cpu";
   options.requires_grad = true;
   options.lora = config.student.lora.Options(config.run.seed);
-  const std::shared_ptr<Decoder> student = Value(MakeDecoder(model, options, RandomStream(1)));
+  const std::shared_ptr<Decoder> student = OrDie(MakeDecoder(model, options, RandomStream(1)));
   AdamW optimizer(student->TrainedParameters(), config.optimizer);
   std::unique_ptr<InferenceEngine> engine;
   std::unique_ptr<RolloutEngine> rollouts;
   if (generated) {
-    engine = Value(MakeRolloutEngine(config, student));
+    engine = OrDie(MakeRolloutEngine(config, student));
     rollouts = std::make_unique<LocalRolloutEngine>(engine.get());
   } else {
     rollouts = std::make_unique<GivenRollouts>(model.vocab_size);
@@ -179,7 +158,7 @@ void Run(int argc, char** argv) {
   const std::vector<PromptRecord> prompts = RandomPrompts(config, model.vocab_size);
   std::vector<const PromptRecord*> batch;
   for (const PromptRecord& prompt : prompts) batch.push_back(&prompt);
-  const StepResult result = Value(TrainOneStep(context, 0, 1e-6, batch));
+  const StepResult result = OrDie(TrainOneStep(context, 0, 1e-6, batch));
 
   nlohmann::ordered_json json;
   json["parameters"] = model.NumParameters();
@@ -187,8 +166,8 @@ void Run(int argc, char** argv) {
   json["recompute"] = NameOf(config.trainer.recompute);
   json["micro_batch_tokens"] = config.trainer.MicroBatchTokens();
   json["planned_bytes"] = plan.total_bytes;
-  json["peak_bytes"] = BytesOfStatus("VmHWM");
-  json["anonymous_bytes"] = BytesOfStatus("RssAnon");
+  json["peak_bytes"] = StatusBytes("VmHWM");
+  json["anonymous_bytes"] = StatusBytes("RssAnon");
   json["moments_sha256"] = HashOfMoments(optimizer);
   for (const MemoryLine& line : plan.lines) json["lines"][NameOf(line.item)] = line.bytes;
   for (const auto& [name, value] : result.metrics) {
