@@ -26,7 +26,7 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
-from machine import BINARIES, ROOT, Load, add_python, check_program, parser_of, processor
+from machine import BINARIES, Load, add_python, check_program, parser_of, processor
 SHAPE = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "attention_bias": False, "bos_token_id": 1,
          "eos_token_id": 2, "head_dim": 64, "hidden_act": "silu", "hidden_size": 512, "initializer_range": 0.02,
          "intermediate_size": 1536, "max_position_embeddings": 1024, "num_attention_heads": 8, "num_hidden_layers": 8,
@@ -132,11 +132,9 @@ def main():
     parser.add_argument("--steps", type=int, default=8, help="in each round, after two that warm up")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--layers", type=int, default=SHAPE["num_hidden_layers"])
-    parser.add_argument("--output", default=str(ROOT / "build/bench-dist.json"))
     options = parser.parse_args()
     check_program(options.python, "deploy/setup --oracle, or --python")
     print(f"{processor()}, {options.ranks} processes of one thread", flush=True)
-    report = {}
     for name in options.case or CASES:
         with tempfile.TemporaryDirectory() as directory:
             work = pathlib.Path(directory)
@@ -153,8 +151,6 @@ def main():
         print_times(name, programs)
         for program in programs[:-1]:
             print_collectives(program)
-        report[name] = {program.name: program.rounds for program in programs}
-    pathlib.Path(options.output).write_text(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ top 16 with PyTorch. Shares compare the engine's rates with those of loops that 
 multiply, measured in its own process (engine_bench.cc).
 """
 
-import json
 import os
 import pathlib
 import subprocess
@@ -30,8 +29,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
-from machine import (BINARIES, QWEN3, ROOT, Load, add_python, check_program, commit, dependencies, last_json, parser_of,
-                     processor)
+from machine import BINARIES, QWEN3, Load, add_python, check_program, commit, dependencies, last_json, parser_of, processor
 
 # name: (kind, sequences, prompt tokens, top_k or new tokens)
 CASES = {
@@ -71,7 +69,6 @@ def parse_arguments():
     parser.add_argument("--cpu-time", action="store_true", help="rates by the CPU time of one thread instead of the "
                         "clock on the wall (--threads 1): for a machine that others use, too")
     parser.add_argument("--limit", type=float, default=900, metavar="SECONDS", help="of one run")
-    parser.add_argument("--output", default=str(ROOT / "build/bench-engine.json"))
     options = parser.parse_args()
     if options.cpu_time and options.threads != 1:
         parser.error("--cpu-time needs --threads 1: threads that wait for others spin")
@@ -257,11 +254,6 @@ def main():
         print(f"{peer}: {', '.join(versions) or 'no result'}")
     failures = {f"{peer}: {row[peer]['failed']}" for row in report.values() for peer in row if "failed" in row[peer]}
     print("\n".join(sorted(failures)))
-    rows = [{"dtype": dtype, "case": case, "program": program, **result}
-            for (dtype, case), row in report.items() for program, result in row.items()]
-    document = {"processor": processor(), "threads": options.threads, "commit": commit(), "skipped": skipped,
-                "rows": rows}
-    pathlib.Path(options.output).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

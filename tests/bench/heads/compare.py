@@ -13,7 +13,6 @@ in the dtype of the weights; "eager, float32 logits"; "chunked", the same in chu
 float32 logits; "liger", Liger's fused linear KL, which is written in Triton and does not run on CPUs, as
 its row says.
 """
-import json
 import os
 import pathlib
 import subprocess
@@ -64,7 +63,6 @@ def main():
     parser.add_argument("--workspace", type=int, action="append", metavar="MIB",
                         help="memory of the student's head, which chunked PyTorch gets, too; repeat it for "
                         "time against workspace (default: an eighth of eager's memory, 64 rows of chunked)")
-    parser.add_argument("--output", default=str(ROOT / "build/bench-heads.json"))
     options = parser.parse_args()
 
     binary = pathlib.Path(options.build) / "bin/head_call"
@@ -73,9 +71,8 @@ def main():
     environment = dict(os.environ, OMP_NUM_THREADS=str(options.threads))
     peers_script = str(pathlib.Path(__file__).with_name("peers.py"))
     shapes = [SHAPES[["large", "small"].index(name)] for name in options.shape or ["large", "small"]]
-    report = {"machine": processor(), "threads": options.threads, "commit": commit(), "rows": []}
     start = time.monotonic()
-    print(f"{report['machine']}, {options.threads} threads, {report['commit']}")
+    print(f"{processor()}, {options.threads} threads, {commit()}")
 
     for num_rows, hidden, vocabulary in shapes:
         for dtype in options.dtype or ["bfloat16", "float32"]:
@@ -111,8 +108,6 @@ def main():
                                                environment, options.limit)
                                 if name != "chunked":
                                     eager[part, name] = dict(row)
-                            row.update(part=part, side=name, shape=[num_rows, hidden, vocabulary],
-                                       k=k, dtype=dtype, workspace_mib=workspace_mib)
                             if "stopped_after_s" in row:
                                 slow.add(name)
                             if "time_s" in row:
@@ -125,7 +120,6 @@ def main():
                                     row["speedup"] = row["time_s"] / ours["time_s"]
                                     if ours.get("memory_mib") and row.get("memory_mib"):
                                         row["memory_ratio"] = row["memory_mib"] / ours["memory_mib"]
-                            report["rows"].append(row)
                             print(f"  {part:8} {name:22} {describe(row)}", flush=True)
                         if "method" in ours:
                             share = ours["gflops"] / ours["mm_gflops"]
@@ -137,8 +131,7 @@ def main():
                     for name in sorted(slow):
                         if k != 16:
                             print(f"  {'student':8} {name:22} not run: as with k = 16, above")
-    pathlib.Path(options.output).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    print(f"\n{options.output}: {len(report['rows'])} rows in {time.monotonic() - start:.0f} s")
+    print(f"\nTook {time.monotonic() - start:.0f} s.")
 
 
 if __name__ == "__main__":

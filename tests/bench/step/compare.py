@@ -223,11 +223,9 @@ def main():
     parser.add_argument("--set", action="append", default=[], help="another setting of the trainer, for all cases")
     parser.add_argument("--teacher-threads", type=int, help="instead of the case's own")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--output", default=str(ROOT / "build/bench-step.json"))
     options = parser.parse_args()
     check_program(options.python, "deploy/setup --oracle, or --python")
     print(f"{processor()}, {options.threads} threads", flush=True)
-    report = {}
     for name in options.case or GOALS:
         with tempfile.TemporaryDirectory() as directory:
             work = pathlib.Path(directory)
@@ -237,12 +235,9 @@ def main():
             num_rounds = options.rounds or (3 if name == "quickstart" else 1)
             rounds = [run_round(options, name, case, work) for _ in range(num_rounds)]
         ours, peer, tiny = (pooled(results) for results in zip(*rounds))
-        report[name] = {"ours": ours, case["peer"]: peer}
         print_table(name, ours, peer, {"plain": "plain PyTorch"}.get(case["peer"], case["peer"]))
         if tiny:
-            report[name]["tiny_opd"] = tiny
             print_tiny_opd(ours, tiny)
-    pathlib.Path(options.output).write_text(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ its 28 layers. --before names another build's step_profile_bench; both run in tu
 side.
 """
 
-import json
 import os
 import pathlib
 import sys
@@ -46,7 +45,6 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--output", help="also write the numbers there, as JSON")
     args = parser.parse_args()
     environment = dict(os.environ, OMP_NUM_THREADS=str(args.threads), MKL_NUM_THREADS=str(args.threads),
                        OMP_WAIT_POLICY="passive")
@@ -69,14 +67,12 @@ def main():
 
     binaries = [("before", args.before)] if args.before else []
     binaries.append(("now", args.bench))
-    report = {}
     for case in args.cases.split(","):
         rounds = {name: [] for name, _ in binaries}
         for _ in range(args.rounds):
             for name, binary in binaries:
                 rounds[name].append(measure(binary, case))
         results = {name: lower(of_name) for name, of_name in rounds.items()}
-        report[case] = results
         now = results["now"]
         print(f"\n{case}: {now['tokens']} tokens, {now['rows']} rows, {now['parameters'] / 1e6:.3g} M parameters, "
               f"{now['threads']} thread(s); ms of processor time, share of the step")
@@ -92,8 +88,6 @@ def main():
             print(line)
         for label, key in (("step, not profiled", "step_ms"), ("peak memory, MiB", "peak_mib")):
             print(f"{label:28}" + "".join(f"{result[key]:12.2f}        " for result in results.values()))
-    if args.output:
-        pathlib.Path(args.output).write_text(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -49,7 +49,6 @@ def parse_arguments():
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--ways", default=",".join(NAMES), help="engine,grpc: only these, which is faster")
     parser.add_argument("--clients", default="1,8,64")
-    parser.add_argument("--output", help="also write the numbers there, as JSON")
     return parser.parse_args()
 
 
@@ -158,8 +157,6 @@ def main():
     print(f"| metrics, ns per score | | {facts['metrics_ns_per_score']:.0f} | |")
     print(f"| metrics, ns per generated token | | {facts['metrics_ns_per_token']:.0f} | |")
     print(f"\nTook {time.monotonic() - started:.0f} s.")
-    if options.output:
-        pathlib.Path(options.output).write_text(json.dumps({"facts": facts, "cases": cases, "hit_ms": hit_ms}))
 
 
 if __name__ == "__main__":
