@@ -29,7 +29,9 @@ class CheckArchitectureTest(unittest.TestCase):
     def violations_with(self, **changes):
         """Violations of the good tree after `changes` (path -> text, or bytes)."""
         with tempfile.TemporaryDirectory() as root:
-            for path, text in {**GOOD, **changes.get("files", {})}.items():
+            files = {**GOOD, **changes.get("files", {})}
+            files.setdefault("tests/CMakeLists.txt", "\n".join(path.removeprefix("tests/") for path in files))
+            for path, text in files.items():
                 file = pathlib.Path(root, path)
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -104,6 +106,13 @@ class CheckArchitectureTest(unittest.TestCase):
                                             "trainer/teacher/cache/cache.cc": ""})
         self.assertEqual(len(found), 1, found)
 
+    def test_a_test_in_no_list(self):
+        tests = {path: "" for path in ("tests/trainer/run/a_test.cc", "tests/trainer/run/b_test.cc", "tests/trainer/step/c_test.cc")}
+        lists = {"tests/CMakeLists.txt": "\n".join(GOOD).replace("tests/", ""),
+                 "tests/trainer/CMakeLists.txt": "taopd_test(run_test SRCS run/a_test.cc ${PROJECT_SOURCE_DIR}/tests/trainer/step/c_test.cc)\n"}
+        found = self.violations_with(files={**tests, **lists})
+        self.assertEqual(found, ["tests/trainer/run/b_test.cc:1: no CMake list has this test, so nothing runs it"])
+
     def test_names_of_joined_sources(self):
         def source(name, namespace="taopd"):
             return f"namespace {namespace} {{\nnamespace {{\n\nint {name}(int a) {{\n  return a;\n}}\n\n}}  // namespace\n}}  // namespace {namespace}\n"
@@ -115,19 +124,18 @@ class CheckArchitectureTest(unittest.TestCase):
                                  "both are of taopd_run"])
         added = {"trainer/CMakeLists.txt": "taopd_library(taopd_training\n  SRCS run/run.cc)\n",
                  "trainer/run/run.cc": GOOD["trainer/run/run.cc"] + source("Add"), "trainer/run/b.cc": source("Add"),
-                 "trainer/run/CMakeLists.txt": "if(TRUE)\n  taopd_sources(taopd_training b.cc)\nendif()\n"}
+                 "trainer/run/CMakeLists.txt": "if(TRUE)\n  target_sources(taopd_training PRIVATE b.cc)\nendif()\n"}
         self.assertEqual(len(self.violations_with(files=added)), 1)
         self.assertEqual(check(source("Add"), source("Sum")), [])
         self.assertEqual(check(source("Add"), source("Add", "taopd::other")), [])
         self.assertEqual(check(source("Add"), source("Add").replace("namespace {\n", "").replace("}  // namespace\n", "")), [])
         self.assertEqual(check(source("Add"), source("Add"), "taopd_library(taopd_run PLAIN SRCS a.cc b.cc)\n"), [])
-
-    def test_cli11_comes_first(self):
-        files = {"trainer/run/a.cc": "#include <CLI/CLI.hpp>\n", "trainer/run/b.cc": ""}
-        many = " b.cc" * 23
-        for order, count in (("a.cc b.cc" + many, 0), ("b.cc a.cc" + many, 1), ("b.cc a.cc", 0)):
-            listed = {"trainer/run/CMakeLists.txt": f"taopd_library(taopd_run SRCS {order})\n"}
-            self.assertEqual(len(self.violations_with(files={**files, **listed})), count, order)
+        above = {"trainer/b.cc": source("Add"), "trainer/run/a.cc": source("Add"),
+                 "trainer/run/CMakeLists.txt": "taopd_library(taopd_run SRCS a.cc ../b.cc)\n"}
+        rules = (check_architecture.check_names_of_joined_sources,)
+        self.assertEqual(len(self.violations_with(files=above, rules=rules)), 1)
+        self.expect_one("trainer/run/CMakeLists.txt", "taopd_library(taopd_run\n  SRCS absent.cc ${B}/made.cc)\n",
+                        "the list of taopd_run has absent.cc, which does not exist")
 
     def test_long_function(self):
         def function(length):
@@ -151,7 +159,7 @@ class CheckArchitectureTest(unittest.TestCase):
     def test_header_that_the_build_compiles(self):
         loops = {"kernels/cpu/math/a_isa.h": "#pragma once\n"}
         self.assertEqual(len(self.violations_with(files=loops)), 1)
-        named = {**loops, "kernels/cpu/math/CMakeLists.txt": "taopd_isa_sources(a AVX2 -mfma)\n"}
+        named = {**loops, "kernels/cpu/CMakeLists.txt": "taopd_isa_sources(math/a FUSED)\n"}
         self.assertEqual(self.violations_with(files=named), [])
 
     def test_comment_names_a_file(self):
@@ -166,11 +174,12 @@ class CheckArchitectureTest(unittest.TestCase):
         self.assertEqual(self.violations_with(files={"trainer/run/a.cc": good}), [])
         self.assertEqual(self.violations_with(files={"trainer/run/a.cc": "// 1. A phase alone.\n"}), [])
 
-    def test_wide_comment(self):
-        self.expect_one("trainer/run/a.cc", "int x;  // " + "x " * 45 + "\n", "a comment's line of 101 columns")
-        self.expect_one("trainer/run/a.cc", "\n// " + "x" * 98 + "\n", ":2: a comment's line of 101")
+    def test_wide_lines(self):
+        self.expect_one("trainer/run/a.cc", "int x;  // " + "x " * 45 + "\n", "a line of 101 columns")
+        self.expect_one("trainer/run/a.cc", "\n// " + "x" * 98 + "\n", ":2: a line of 101")
         for width, text in ((100, "// " + "x" * 97), (101, 'f("//' + "x" * 90 + '");  '), (120, "// https://" + "x" * 109)):
             self.assertEqual(self.violations_with(files={"trainer/run/a.cc": text + "\n"}), [], width)
+        self.expect_one("common/cmake/a.cmake", "set(name " + "x" * 91 + ")\n", ":1: a line of 101")
 
     def test_wire_meets_libtorch_directly(self):
         self.expect_one("trainer/run/a.cc", '#include <ATen/ATen.h>\n#include <grpcpp/grpcpp.h>\n', "sees LibTorch")
