@@ -6,7 +6,7 @@
 #include "tests/support/files.h"
 #include "tests/support/process.h"
 
-namespace taopd {
+namespace taopd::testing {
 namespace {
 
 using nlohmann::json;
@@ -15,29 +15,27 @@ class TextCommands : public ::testing::Test {
  protected:
   // Returns the answers to the lines and sets code_ to the exit code.
   std::vector<json> Answers(const std::string& arguments, const std::string& lines) {
-    testing::WriteFile(dir_.File("in"), lines);
-    const std::string command = testing::BinaryPath("taopd-trainer") + " " + arguments + " < " +
+    WriteFile(dir_.File("in"), lines);
+    const std::string command = BinaryPath("taopd-trainer") + " " + arguments + " < " +
                                 dir_.File("in") + " > " + dir_.File("out") + " 2> " +
                                 dir_.File("err");
     std::string ignored;
-    code_ = testing::RunProgram({"/bin/sh", "-c", command}, dir_.File("log"), &ignored);
+    code_ = RunProgram({"/bin/sh", "-c", command}, dir_.File("log"), &ignored);
     std::vector<json> answers;
-    std::istringstream out(testing::ReadFile(dir_.File("out")));
+    std::istringstream out(ReadFile(dir_.File("out")));
     for (std::string line; std::getline(out, line);) answers.push_back(json::parse(line));
     return answers;
   }
   std::string ToyDir() {
     const std::string file = "tokenizer.json";
-    testing::WriteFile(
-        dir_.File(file),
-        testing::ReadFile(testing::SourcePath("tests/common/text/data/qwen2_toy/" + file)));
-    testing::WriteFile(
+    WriteFile(dir_.File(file), ReadFile(SourcePath("tests/common/text/data/qwen2_toy/" + file)));
+    WriteFile(
         dir_.File("tokenizer_config.json"),
         R"({"chat_template": "{% for m in messages %}[{{ m.content }}]{% endfor %}{{ eos_token }}",
                            "eos_token": "<|endoftext|>"})");
     return dir_.path();
   }
-  testing::TempDir dir_;
+  TempDir dir_;
   int code_ = -1;
 };
 
@@ -119,7 +117,7 @@ TEST_F(TextCommands, Render) {
   EXPECT_EQ(answers[2]["error"], "line 1, column 1: missing }}");
   EXPECT_EQ(answers[3]["error"], "messages is not an array");
   EXPECT_EQ(answers[4]["error"], "line has no messages");
-  testing::WriteFile(dir_.File("t.jinja"), "{% for i in range(n) %}\n{{ i }},\n{% endfor %}");
+  WriteFile(dir_.File("t.jinja"), "{% for i in range(n) %}\n{{ i }},\n{% endfor %}");
   const auto of_file =
       Answers("render --template " + dir_.File("t.jinja"), "{\"context\": {\"n\": 2}}\n");
   ASSERT_EQ(of_file.size(), 1u);
@@ -127,4 +125,4 @@ TEST_F(TextCommands, Render) {
 }
 
 }  // namespace
-}  // namespace taopd
+}  // namespace taopd::testing

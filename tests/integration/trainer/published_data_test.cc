@@ -12,8 +12,6 @@
 namespace taopd::testing {
 namespace {
 
-using ::testing::HasSubstr;
-
 class PublishedDataTest : public TrainerTest {
  protected:
   void SetUp() override {

@@ -6,8 +6,6 @@
 namespace taopd::testing {
 namespace {
 
-using ::testing::HasSubstr;
-
 class ChangedResumeTest : public TrainerTest {
  protected:
   void SetUp() override {

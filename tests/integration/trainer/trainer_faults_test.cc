@@ -7,8 +7,6 @@
 namespace taopd::testing {
 namespace {
 
-using ::testing::HasSubstr;
-
 class TrainerFaultsTest : public TrainerTest {
  protected:
   // Expects `train` to fail before it needs a teacher.

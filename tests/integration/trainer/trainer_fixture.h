@@ -140,7 +140,7 @@ class TrainerTest : public ::testing::Test {
   // Expects the command to end with `code` and to say `message`.
   void ExpectFails(const Strings& arguments, int code, const std::string& message) {
     EXPECT_EQ(Run(arguments), code) << output_;
-    EXPECT_THAT(output_, ::testing::HasSubstr(message));
+    EXPECT_THAT(output_, HasSubstr(message));
   }
   void ExpectTrainFails(const Strings& settings, int code, const std::string& message,
                         const Strings& flags = {}) {

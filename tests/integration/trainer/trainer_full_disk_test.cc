@@ -10,8 +10,6 @@
 namespace taopd::testing {
 namespace {
 
-using ::testing::HasSubstr;
-
 constexpr int64_t kMib = 1 << 20;
 
 class FullDiskTest : public TrainerTest {

@@ -85,9 +85,9 @@ TEST_F(TrainerLimitedRanksTest, FourRanksTrainWhatOneCannotHold) {
   const int64_t limit = state_bytes - 16 * kMib;
   // The plan refuses a single process before it reads weights, and without the plan it fails.
   EXPECT_EQ(TrainUnderLimit(limit, 1), 71) << output_;
-  EXPECT_THAT(output_, ::testing::HasSubstr("that ulimit leaves it"));
+  EXPECT_THAT(output_, HasSubstr("that ulimit leaves it"));
   EXPECT_EQ(TrainUnderLimit(limit, 1, "trainer.memory_plan=off"), 71) << output_;
-  EXPECT_THAT(output_, ::testing::HasSubstr("out of memory"));
+  EXPECT_THAT(output_, HasSubstr("out of memory"));
   // Four processes share the state.
   EXPECT_EQ(TrainUnderLimit(limit, 4), 0) << output_;
   EXPECT_EQ(Losses("limited-run").size(), 1U);
@@ -133,12 +133,12 @@ void TrainerOutOfMemoryTest::FailAtAnyMoment() {
     const int code = TrainWithout(failing, run);
     if (code != 0) {
       EXPECT_EQ(code, 71) << output_;
-      EXPECT_THAT(output_, ::testing::HasSubstr("out of memory"));
+      EXPECT_THAT(output_, HasSubstr("out of memory"));
       const bool has_begun = output_.find("started run=") != std::string::npos;
       // A response that is generated ahead of its step fails without the plan.
       const bool is_ahead = output_.find("no checkpoint is possible") != std::string::npos;
       if (has_begun && !is_ahead) {
-        EXPECT_THAT(output_, ::testing::HasSubstr("The plan was:"));
+        EXPECT_THAT(output_, HasSubstr("The plan was:"));
       }
       const size_t saved = output_.find("the state after step ");
       if (saved != std::string::npos) {

@@ -6,8 +6,6 @@
 namespace taopd::testing {
 namespace {
 
-using ::testing::HasSubstr;
-
 class OverwriteTest : public TrainerTest {
  protected:
   // Adds the files of an evaluation and of a user to a run.

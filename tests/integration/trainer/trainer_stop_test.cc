@@ -322,7 +322,7 @@ TEST_F(TrainerStopTest, SftAbandonsAStepAndTheResumedRunHasTheSameBits) {
   ASSERT_TRUE(AwaitOutput("started", stopped)) << stopped.Output();
   stopped.Signal(SIGTERM);
   EXPECT_EQ(stopped.Wait(kEnd), 75) << stopped.Output();
-  EXPECT_THAT(stopped.Output(), ::testing::HasSubstr("asked to stop after step 0"));
+  EXPECT_THAT(stopped.Output(), HasSubstr("asked to stop after step 0"));
   EXPECT_EQ(NewestCheckpoint("stopped"), 0);
   EXPECT_EQ(RunCommand(command("stopped", {"--resume"})), 0) << output_;
   EXPECT_EQ(ModelOf("stopped"), ModelOf("whole"));
@@ -345,8 +345,7 @@ TEST_F(TrainerStopTest, AnEvaluationEndsAtOnceAndKeepsItsJournal) {
     })) << process.Output();
     process.Signal(SIGTERM);
     EXPECT_EQ(process.Wait(kEnd), 75) << process.Output();
-    EXPECT_THAT(process.Output(),
-                ::testing::HasSubstr("the responses so far are kept in " + journal));
+    EXPECT_THAT(process.Output(), HasSubstr("the responses so far are kept in " + journal));
     EXPECT_EQ(process.Output().find("resumed journal=") != std::string::npos, resumes);
     EXPECT_FALSE(Exists("results.json"));
     const std::string lines = ReadFile(journal);
@@ -378,8 +377,8 @@ TEST_F(TrainerStopTest, SignalsThatKeepComingEndTheRunAtOnce) {
     ASSERT_TRUE(process->running()) << process->Output();
     process->Signal(SIGTERM);
     EXPECT_EQ(process->Wait(kEnd), 77) << process->Output();
-    EXPECT_THAT(process->Output(), ::testing::HasSubstr("another signal after 5 s"));
-    EXPECT_THAT(process->Output(), ::testing::HasSubstr("ending at once: nothing is saved"));
+    EXPECT_THAT(process->Output(), HasSubstr("another signal after 5 s"));
+    EXPECT_THAT(process->Output(), HasSubstr("ending at once: nothing is saved"));
   }
 }
 

@@ -9,8 +9,6 @@
 namespace taopd::testing {
 namespace {
 
-using ::testing::HasSubstr;
-
 using TrainerWatchTest = TrainerTest;
 
 // The rate climbs until the student's entropy collapses. The run goes back to an earlier checkpoint

@@ -11,8 +11,6 @@ namespace {
 // Sums in another order change a log-prob by about this much.
 constexpr double kSumOrder = 1e-5;
 
-using ::testing::HasSubstr;
-
 class TrainerLoraTest : public TrainerTest {
  protected:
   Strings Settings(const std::string& run, const Strings& more = {}) {

@@ -6,8 +6,6 @@
 namespace taopd::testing {
 namespace {
 
-using ::testing::HasSubstr;
-
 constexpr int64_t kSteps = 12;
 
 class TrainerBesideTest : public TrainerTest {

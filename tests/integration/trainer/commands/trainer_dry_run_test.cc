@@ -7,7 +7,6 @@ namespace taopd::testing {
 namespace {
 
 namespace fs = std::filesystem;
-using ::testing::HasSubstr;
 
 // Sums in another order change a log-prob by about this much.
 constexpr double kSumOrder = 1e-5;

@@ -5,8 +5,6 @@
 namespace taopd::testing {
 namespace {
 
-using ::testing::HasSubstr;
-
 class TrainerGenerateTest : public TrainerTest {
  protected:
   void SetUp() override {

@@ -6,7 +6,6 @@
 namespace taopd::testing {
 namespace {
 
-using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
 class TrainerSftTest : public TrainerTest {

@@ -10,8 +10,6 @@
 namespace taopd::testing {
 namespace {
 
-using ::testing::HasSubstr;
-
 class TrainerEndpointsFaultsTest : public TrainerEndpointsTest {
  protected:
   std::vector<const Worker*> StartAll(std::vector<Worker>* workers) {

@@ -8,8 +8,6 @@
 namespace taopd::testing {
 namespace {
 
-using ::testing::HasSubstr;
-
 TEST_F(TrainerEndpointsTest, TheBitsOfARunThatGeneratesItself) {
   Worker worker;
   Start(&worker);

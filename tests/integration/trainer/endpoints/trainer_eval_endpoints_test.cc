@@ -6,8 +6,6 @@
 namespace taopd::testing {
 namespace {
 
-using ::testing::HasSubstr;
-
 class TrainerEvalEndpointsTest : public TrainerEndpointsTest {
  protected:
   void SetUp() override {
@@ -47,8 +45,7 @@ TEST_F(TrainerEvalEndpointsTest, ServersEvaluateTheWeightsThatAreMeasured) {
   ExpectTrains("elsewhere", EvalSettings({servers}));
   ExpectSameEvaluations("own", "elsewhere");
   EXPECT_THAT(LogOf(server), HasSubstr("version=step-5-"));
-  EXPECT_THAT(LogOf(server), ::testing::Not(HasSubstr("version=step-4-")))
-      << "only measured weights are sent";
+  EXPECT_THAT(LogOf(server), Not(HasSubstr("version=step-4-"))) << "only measured weights are sent";
   // Beside servers of rollouts, and with weights that are sent.
   ExpectTrains("both",
                EvalSettings({servers, EndpointsOf({&rollouts}), "rollout.weight_transfer=stream"}));

@@ -6,8 +6,6 @@
 namespace taopd::testing {
 namespace {
 
-using ::testing::HasSubstr;
-
 // A server that answers every request in one way.
 constexpr char kBadServer[] = R"(
 import http.server, json, sys, time

@@ -4,8 +4,6 @@
 namespace taopd::testing {
 namespace {
 
-using ::testing::HasSubstr;
-
 using TrainerTeachersTest = TrainerTest;
 
 // The tail is derived from the top-k, so the losses differ only by rounding.
