@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <iostream>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -154,8 +153,6 @@ class TeacherOverloadTest : public TeacherBinaryFixture {
     return result;
   }
   void CheckShortOnes(const ShortOnes& ones, const char* whose, double queue_s) {
-    std::cout << "short ones of " << whose << ": " << ones.num << " with " << ones.num_refusals
-              << " refusals, the slowest " << ones.longest << "\n";
     EXPECT_GT(ones.num, 0) << whose;
     EXPECT_EQ(ones.num_refusals, 0) << whose;
     EXPECT_LT(absl::ToDoubleSeconds(ones.longest), kMostQueueTimes * queue_s) << whose;
@@ -207,10 +204,6 @@ TEST_F(TeacherOverloadTest, TenTimesWhatItCanDo) {
 
   const int64_t num_ok = load.num(Status::OK), num_refused = load.num(Status::RESOURCE_EXHAUSTED);
   const double seconds = absl::ToDoubleSeconds(length);
-  std::cout << "capacity " << capacity << " sequences/s; sent " << load.num_sent() << ", answered "
-            << num_ok << ", refused " << num_refused << " in " << seconds << " s; slowest /health "
-            << longest_health_ << "; memory at most " << (most_bytes[0] >> 20)
-            << " MiB, in the second half " << (most_bytes[1] >> 20) << " MiB\n";
   EXPECT_EQ(num_ok + num_refused, load.num_sent());
   EXPECT_EQ(load.num_broken(), 0);
   EXPECT_EQ(load.num_without_pushback(), 0);

@@ -9,7 +9,7 @@
 
 #include "common/base/status.h"
 #include "proto/vllm/engine.grpc.pb.h"
-#include "tests/server/http/raw_client.h"
+#include "tests/support/raw_sockets.h"
 
 namespace taopd::testing {
 namespace {
@@ -81,12 +81,12 @@ std::string Post(const std::string& body) {
 
 }  // namespace
 
-bool FirstAnswers::Compare(const std::string& request, const std::string& answer) {
+void FirstAnswers::Compare(const std::string& request, const std::string& answer) {
   const size_t hash = std::hash<std::string>()(answer);
   absl::MutexLock lock(&mutex_);
   const auto [first, is_new] = answers_.emplace(request, hash);
   EXPECT_EQ(first->second, hash) << "another answer than the first to " << request.substr(0, 300);
-  return !is_new;
+  num_compared_ += is_new ? 0 : 1;
 }
 
 SoakClient::SoakClient(const TeacherProcess& teacher, FirstAnswers* answers, uint64_t seed)
@@ -117,18 +117,13 @@ v1::ScoreRequest SoakClient::Sequence(int most_tokens) {
   return request;
 }
 
-void SoakClient::Count(const std::string& request, const std::string& answer) {
-  counts_.num_compared += first_answers_->Compare(request, answer);
-  ++counts_.num_answers;
-}
-
 void SoakClient::Ask(const std::string& path, const nlohmann::json& body) {
   const std::string text = body.dump();
   const auto answer = http_->Post(path, text, "application/json");
   ASSERT_TRUE(answer) << path << ": " << httplib::to_string(answer.error());
   ASSERT_EQ(answer->status, 200) << path << ": " << answer->body;
   const bool streams = answer->body.starts_with("data: ");
-  Count(path + text, streams ? Joined(answer->body) : WithoutNames(answer->body));
+  first_answers_->Compare(path + text, streams ? Joined(answer->body) : WithoutNames(answer->body));
 }
 
 void SoakClient::Act() {
@@ -150,7 +145,7 @@ void SoakClient::Act() {
                                     &SoakClient::AskThroughTheGateway,
                                     &SoakClient::SendHalfARequest,
                                     &SoakClient::BreakACompletion};
-  if (++counts_.num_acts % kActsOfAConnection == 0) Reconnect();
+  if (++num_acts_ % kActsOfAConnection == 0) Reconnect();
   (this->*kActs[random_.NextBelow(std::size(kActs))])();
 }
 
@@ -161,7 +156,7 @@ void SoakClient::Score() {
   const grpc::Status status = stub_->Score(&context, request, &response);
   ASSERT_TRUE(status.ok()) << status.error_message();
   EXPECT_EQ(response.sampled_logprobs_size(), request.token_ids_size() - 1);
-  Count("Score" + request.SerializeAsString(), response.SerializeAsString());
+  first_answers_->Compare("Score" + request.SerializeAsString(), response.SerializeAsString());
 }
 
 void SoakClient::ScoreOnAStream() {
@@ -184,7 +179,8 @@ void SoakClient::ScoreOnAStream() {
     const v1::ScoreRequest& request = requests.at(std::stoul(answer.request_id()));
     answer.mutable_response()->clear_request_id();
     // A stream gives the same scores as Score.
-    Count("Score" + request.SerializeAsString(), answer.response().SerializeAsString());
+    first_answers_->Compare("Score" + request.SerializeAsString(),
+                            answer.response().SerializeAsString());
   }
   EXPECT_TRUE(stream->Finish().ok());
   EXPECT_EQ(num_read, num);
@@ -212,7 +208,7 @@ void SoakClient::StreamTokens() {
   EXPECT_EQ(num_tokens, request.n() * request.max_new_tokens());
   std::string all;
   for (const std::string& sequence : sequences) all += sequence;
-  Count("Generate" + request.SerializeAsString(), all);
+  first_answers_->Compare("Generate" + request.SerializeAsString(), all);
 }
 
 void SoakClient::StreamCompletion() { Ask("/v1/completions", Body(Sequence(50), 16)); }
@@ -258,11 +254,10 @@ void SoakClient::MissADeadline() {
                                   "application/json");
   ASSERT_TRUE(answer);
   if (answer->status == 200) {
-    Count("in time" + body.dump(), WithoutNames(answer->body));
+    first_answers_->Compare("in time" + body.dump(), WithoutNames(answer->body));
     return;
   }
   EXPECT_EQ(answer->status, 504) << answer->body;
-  ++counts_.num_cancels;
 }
 
 // Disconnects after the first bytes of the answer.
@@ -270,7 +265,6 @@ void SoakClient::BreakACompletion() {
   RawClient client(teacher_.http_port());
   ASSERT_TRUE(client.Send(Post(Body(Sequence(50), 64).dump())));
   if (random_.NextBelow(2) == 0) client.ReadUntil("data:");
-  ++counts_.num_cancels;
 }
 
 void SoakClient::CancelAScore() {
@@ -281,7 +275,6 @@ void SoakClient::CancelAScore() {
   const grpc::Status status = stub_->Score(&context, Sequence(kLongest), &response);
   EXPECT_TRUE(status.ok() || status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED)
       << status.error_message();
-  ++counts_.num_cancels;
 }
 
 void SoakClient::CancelAStream() {
@@ -294,7 +287,6 @@ void SoakClient::CancelAStream() {
   while (stream->Read(&answer)) {
   }
   EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
-  ++counts_.num_cancels;
 }
 
 // Half of the answers are aborted by their id after the first message.
@@ -327,7 +319,6 @@ void SoakClient::AskThroughTheGateway() {
   const grpc::Status status = reader->Finish();
   const bool was_aborted = abort && status.error_code() == grpc::StatusCode::CANCELLED;
   EXPECT_TRUE(was_aborted || (status.ok() && num_complete == 2)) << status.error_message();
-  was_aborted ? ++counts_.num_cancels : ++counts_.num_answers;
 }
 
 void SoakClient::SendNonsense() {
@@ -345,7 +336,6 @@ void SoakClient::SendNonsense() {
   const auto answer = http_->Get("/no/such/route");
   ASSERT_TRUE(answer);
   EXPECT_EQ(answer->status, 404);
-  ++counts_.num_refused;
 }
 
 // Sends requests over the limits of the context, of the number of prompts and of a name.
@@ -365,14 +355,12 @@ void SoakClient::SendTooMuch() {
     EXPECT_EQ(answer->status, 400) << answer->body;
     body["prompt"] = std::vector<nlohmann::json>(2000, {1});
   }
-  ++counts_.num_refused;
 }
 
 void SoakClient::SendHalfARequest() {
   RawClient client(random_.NextBelow(2) == 0 ? teacher_.http_port() : teacher_.grpc_port());
   const std::string request = Post(Body(Sequence(50), 4).dump());
   client.Send(request.substr(0, random_.NextBelow(request.size())));
-  ++counts_.num_cancels;
 }
 
 std::string FixedScore(v1::Teacher::Stub* stub) {

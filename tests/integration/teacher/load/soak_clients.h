@@ -17,23 +17,24 @@
 
 namespace taopd::testing {
 
-struct SoakCounts {
-  int64_t num_acts = 0;
-  int64_t num_answers = 0;   // whole and right
-  int64_t num_compared = 0;  // answers compared with an earlier one to the same request
-  int64_t num_cancels = 0;   // deliberate cancellations by the client
-  int64_t num_refused = 0;   // bad requests that were refused, as expected
-};
-
 // Holds hashes of the first answer to each request. Thread-safe.
 class FirstAnswers {
  public:
-  // Returns whether there is an earlier answer to the request. Fails the test if that answer
-  // differs.
-  bool Compare(const std::string& request, const std::string& answer);
+  // Fails the test if there is an earlier answer to the request that differs.
+  void Compare(const std::string& request, const std::string& answer);
+  size_t num_new() const {
+    absl::MutexLock lock(&mutex_);
+    return answers_.size();
+  }
+  // Returns the number of answers to requests that had an earlier one.
+  size_t num_compared() const {
+    absl::MutexLock lock(&mutex_);
+    return num_compared_;
+  }
 
  private:
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
+  size_t num_compared_ ABSL_GUARDED_BY(mutex_) = 0;
   std::unordered_map<std::string, size_t> answers_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -44,7 +45,6 @@ class SoakClient {
 
   // Performs one act, drawn at random.
   void Act();
-  const SoakCounts& counts() const { return counts_; }
 
  private:
   void Score();
@@ -67,7 +67,6 @@ class SoakClient {
   void Reconnect();
 
   v1::ScoreRequest Sequence(int most_tokens);
-  void Count(const std::string& request, const std::string& answer);
   // Posts the body and compares the answer, which must be a success, without the parts that always
   // differ.
   void Ask(const std::string& path, const nlohmann::json& body);
@@ -78,7 +77,7 @@ class SoakClient {
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Teacher::Stub> stub_;
   std::unique_ptr<httplib::Client> http_;
-  SoakCounts counts_;
+  int num_acts_ = 0;
 };
 
 // Returns the bytes of a fixed score, which must be equal before and after everything else.
