@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <thread>
 
-#include "common/io/safetensors/safetensors.h"
 #include "tests/integration/teacher/teacher_binary_fixture.h"
 #include "tests/support/status_matchers.h"
 
@@ -14,9 +13,8 @@ namespace taopd::testing {
 namespace {
 
 using nlohmann::json;
-using ::testing::HasSubstr;
 
-constexpr int64_t kVocab = 100'000, kHidden = 16, kInner = 32, kHeads = 2, kHeadDim = 8;
+constexpr int64_t kVocab = 100'000;
 
 // Writes a tokenizer with the end-of-sequence id 0, the bytes as ids 1 to 256, and words.
 void WriteTokenizer(const std::string& dir) {
@@ -59,60 +57,44 @@ void WriteTokenizer(const std::string& dir) {
   WriteFile(dir + "/tokenizer.json", file.dump());
 }
 
-// Writes a Llama of one layer with random weights.
-void WriteModel(const std::string& dir) {
-  const json config = {{"architectures", {"LlamaForCausalLM"}},
-                       {"model_type", "llama"},
-                       {"vocab_size", kVocab},
-                       {"hidden_size", kHidden},
-                       {"intermediate_size", kInner},
-                       {"num_hidden_layers", 1},
-                       {"num_attention_heads", kHeads},
-                       {"num_key_value_heads", kHeads},
-                       {"head_dim", kHeadDim},
-                       {"max_position_embeddings", 4096},
-                       {"rms_norm_eps", 1e-6},
-                       {"rope_theta", 10000.0},
-                       {"tie_word_embeddings", true},
-                       {"eos_token_id", 0},
-                       {"bos_token_id", 0},
-                       {"torch_dtype", "float32"}};
-  WriteFile(dir + "/config.json", config.dump());
-  const std::string layer = "model.layers.0.";
-  const std::pair<std::string, std::vector<int64_t>> shapes[] = {
-      {"model.embed_tokens.weight", {kVocab, kHidden}},
-      {layer + "input_layernorm.weight", {kHidden}},
-      {layer + "self_attn.q_proj.weight", {kHeads * kHeadDim, kHidden}},
-      {layer + "self_attn.k_proj.weight", {kHeads * kHeadDim, kHidden}},
-      {layer + "self_attn.v_proj.weight", {kHeads * kHeadDim, kHidden}},
-      {layer + "self_attn.o_proj.weight", {kHidden, kHeads * kHeadDim}},
-      {layer + "post_attention_layernorm.weight", {kHidden}},
-      {layer + "mlp.gate_proj.weight", {kInner, kHidden}},
-      {layer + "mlp.up_proj.weight", {kInner, kHidden}},
-      {layer + "mlp.down_proj.weight", {kHidden, kInner}},
-      {"model.norm.weight", {kHidden}}};
-  std::vector<std::vector<float>> data;
-  std::vector<TensorToWrite> tensors;
-  uint64_t random = 1;
-  for (const auto& [name, shape] : shapes) {
-    const int64_t size = shape.size() == 2 ? shape[0] * shape[1] : shape[0];
-    std::vector<float>& values = data.emplace_back(static_cast<size_t>(size), 1.0f);
-    for (float& value : values) {
-      if (shape.size() == 1) break;
-      random = random * 6364136223846793005u + 1442695040888963407u;
-      value = static_cast<float>(static_cast<int32_t>(random >> 32)) * 1e-10f;
-    }
-    tensors.push_back({name, "F32", shape, std::as_bytes(std::span(values))});
-  }
-  ASSERT_OK(WriteSafetensors(dir + "/model.safetensors", tensors));
+// A Llama of one layer.
+json Config() {
+  return {{"architectures", {"LlamaForCausalLM"}},
+          {"model_type", "llama"},
+          {"vocab_size", kVocab},
+          {"hidden_size", 16},
+          {"intermediate_size", 32},
+          {"num_hidden_layers", 1},
+          {"num_attention_heads", 2},
+          {"num_key_value_heads", 2},
+          {"head_dim", 8},
+          {"max_position_embeddings", 4096},
+          {"rms_norm_eps", 1e-6},
+          {"rope_theta", 10000.0},
+          {"tie_word_embeddings", true},
+          {"eos_token_id", 0},
+          {"bos_token_id", 0},
+          {"torch_dtype", "float32"}};
 }
 
 class TeacherStructuredTest : public TeacherBinaryFixture {
  protected:
+  // Serves a model of random weights; one step of supervised training saves them.
   void StartLarge() {
-    WriteTokenizer(model_.path());
-    WriteModel(model_.path());
-    Start({"--served-model-name", "m"}, model_.path());
+    WriteTokenizer(dir_.path());
+    WriteFile(dir_.File("config.json"), Config().dump());
+    WriteFile(dir_.File("pairs.jsonl"), "{\"prompt_ids\":[5],\"response_ids\":[0]}\n");
+    WriteFile(dir_.File("sft.yaml"),
+              Concat("run: {name: m, dir: ", dir_.File("run"), "}\n",
+                     "model: {config: ", dir_.File("config.json"), ", tokenizer: ", dir_.path(),
+                     "}\n", "data: {train: [", dir_.File("pairs.jsonl"), "]}\n",
+                     "trainer: {total_steps: 1, batch_size: 1, num_threads: 1}\n"));
+    std::string output;
+    ASSERT_EQ(RunProgram({BinaryPath("taopd-trainer"), "sft", "--config", dir_.File("sft.yaml")},
+                         dir_.File("sft.log"), &output),
+              0)
+        << output;
+    Start({"--served-model-name", "m"}, dir_.File("run/model"));
   }
   std::unique_ptr<httplib::Client> Client() {
     auto client = std::make_unique<httplib::Client>("127.0.0.1", teacher_->http_port());
@@ -129,7 +111,7 @@ class TeacherStructuredTest : public TeacherBinaryFixture {
     return {{"prompt", {5, 6}}, {"max_tokens", 40}, {"structured_outputs", {{"regex", regex}}}};
   }
 
-  TempDir model_;
+  TempDir dir_;
 };
 
 // The stop ids of all choices exceed every buffer between the server and its grammar process.
@@ -198,7 +180,7 @@ TEST_F(TeacherStructuredTest, AKilledGrammarProcessRefusesNobody) {
   }
   // Texts of several forms are being generated, and they continue. TAOPD_FORMED_TOKENS (the ctest
   // entry with the label slow sets 2000) is the length of the longest.
-  const int64_t num_tokens = NumberFromEnvironment("TAOPD_FORMED_TOKENS", 400);
+  const int64_t num_tokens = NumberFromEnvironment("TAOPD_FORMED_TOKENS", 200);
   json longer = Formed("[a-z]*");
   longer["min_tokens"] = longer["max_tokens"] = num_tokens;
   std::atomic<bool> done{false};
