@@ -34,14 +34,25 @@ class TeacherProcess {
   }
   int http_port() const { return http_port_; }
   int grpc_port() const { return grpc_port_; }
+  std::string endpoint() const { return "grpc://127.0.0.1:" + std::to_string(grpc_port_); }
+  // The URL by which it is asked as a vLLM, in quotes.
+  std::string vllm_endpoint() const {
+    return "\"vllm+http://127.0.0.1:" + std::to_string(http_port_) + "\"";
+  }
   pid_t pid() const { return process_.pid(); }
   bool Alive() { return process_.running(); }
 
   // Returns the exit code, or 128 + N for a signal.
   int WaitForExit() { return process_.Wait(absl::InfiniteDuration()); }
+  void Signal(int signal) { process_.Signal(signal); }
   int Terminate() {
-    process_.Signal(SIGTERM);
+    Signal(SIGTERM);
     return WaitForExit();
+  }
+  // Ends it without a chance to say so.
+  void Kill() {
+    Signal(SIGKILL);
+    WaitForExit();
   }
   std::string Output() const { return process_.Output(); }
   std::string Errors() const { return ReadFile(dir_.File("err")); }

@@ -25,12 +25,12 @@ class TeacherSecurityTest : public TeacherBinaryFixture {
     const auto answer = http_->Get("/v1/models", {{"Authorization", "Bearer " + key}});
     return answer ? answer->status : 0;
   }
-  void WaitForError(const std::string& text) {
-    const absl::Time deadline = absl::Now() + absl::Seconds(20);
-    while (teacher_->Errors().find(text) == std::string::npos && absl::Now() < deadline) {
-      absl::SleepFor(absl::Milliseconds(10));
-    }
-    EXPECT_THAT(teacher_->Errors(), HasSubstr(text));
+  // Lets the teacher load its files again, and waits until it says so.
+  void Reload(const std::string& says) {
+    teacher_->Signal(SIGHUP);
+    EXPECT_TRUE(PollUntil(absl::Seconds(20), [&] {
+      return teacher_->Errors().find(says) != std::string::npos;
+    })) << teacher_->Errors();
   }
   // Returns the peak of the resident memory.
   int64_t PeakBytes() {
@@ -53,13 +53,11 @@ TEST_F(TeacherSecurityTest, KeysComeFromThreePlacesAndAreReplacedOnSighup) {
   EXPECT_EQ(Models("wrong"), 401);
 
   WriteFile(path, "key-that-is-new\n");
-  ::kill(teacher_->pid(), SIGHUP);
-  WaitForError("were reopened");
+  Reload("were reopened");
   EXPECT_EQ(Models("key-that-is-new"), 200);
   EXPECT_EQ(Models(kOfFile), 401);
   WriteFile(path, "");
-  ::kill(teacher_->pid(), SIGHUP);
-  WaitForError("stay in use");
+  Reload("stay in use");
   EXPECT_EQ(Models("key-that-is-new"), 200);
   for (const char* key : {kOfFile, kOfFlag, kOfEnvironment, "key-that-is-new"}) {
     EXPECT_THAT(teacher_->Errors() + teacher_->Output(), Not(HasSubstr(key)));
@@ -95,8 +93,7 @@ TEST_F(TeacherSecurityTest, CertificatesAreReplacedOnSighupForBothProtocols) {
   EXPECT_FALSE(over_grpc("second"));
   EXPECT_TRUE(over_http("first"));
   Certificate("localhost", &second, false).Write(server);
-  ::kill(teacher_->pid(), SIGHUP);
-  WaitForError("were reopened");
+  Reload("were reopened");
   EXPECT_TRUE(over_http("second"));
   EXPECT_FALSE(over_http("first"));
   const absl::Time deadline = absl::Now() + absl::Seconds(20);
@@ -118,8 +115,7 @@ TEST_F(TeacherSecurityTest, ABadFileOfKeysDoesNotKeepTheOldCertificate) {
          keys});
   Certificate("localhost", &second, false).Write(server);
   WriteFile(keys, "");
-  ::kill(teacher_->pid(), SIGHUP);
-  WaitForError("stay in use");
+  Reload("stay in use");
   httplib::SSLClient https("127.0.0.1", teacher_->http_port());
   https.set_ca_cert_path(dir.File("second.crt").c_str());
   https.enable_server_certificate_verification(true);

@@ -36,30 +36,6 @@ std::string ModelConfigText() {
 "torch_dtype":"float32"})";
 }
 
-TeacherProcess::TeacherProcess(const TempDir& dir, const std::string& model_dir, int grpc_port,
-                               const Strings& flags)
-    : ready_path_(dir.File("ready.json")) {
-  std::remove(ready_path_.c_str());
-  const Strings arguments = {BinaryPath("taopd-teacher"), "--model",      model_dir,  "--grpc-port",
-                             Concat(grpc_port),           "--ready-file", ready_path_};
-  process_.emplace(Joined(Joined(arguments, Words("--port 0 --num-threads 1")), flags),
-                   dir.File("teacher.log"));
-  EXPECT_TRUE(PollUntil(absl::Seconds(60),
-                        [&] { return fs::exists(ready_path_) || !process_->running(); }));
-  if (fs::exists(ready_path_)) {
-    const auto ready = nlohmann::json::parse(ReadFile(ready_path_));
-    grpc_port_ = ready.at("grpc_port").get<int>();
-    http_port_ = ready.at("http_port").get<int>();
-  } else {
-    ADD_FAILURE() << process_->Output();
-  }
-}
-
-void TeacherProcess::Kill() {
-  process_->Signal(SIGKILL);
-  process_->Wait();
-}
-
 PortInUse::PortInUse() : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -146,10 +122,9 @@ void TrainerTest::Damage(const std::string& path) {
   WriteFile(path, bytes);
 }
 
-TeacherProcess& TrainerTest::teacher() {
+ServingTeacher& TrainerTest::teacher() {
   if (teacher_) return *teacher_;
-  static const TempDir dir;
-  static TeacherProcess shared(dir, stories_);
+  static ServingTeacher shared(stories_);
   return shared;
 }
 

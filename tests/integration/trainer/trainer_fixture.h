@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "common/base/random.h"
+#include "tests/integration/teacher/teacher_process.h"
 #include "tests/support/process.h"
 #include "tests/support/status_matchers.h"
 
@@ -32,30 +33,18 @@ std::string ModelConfigText();
 // The teacher of a test that sets no other one does not answer there.
 inline constexpr char kNobody[] = "teacher.endpoints=[grpc://127.0.0.1:1]";
 
-// The tests of the teacher, in the same program, have a class of this name too.
-inline namespace trainer_programs {
-
-class TeacherProcess {
+// A teacher that serves a model.
+class ServingTeacher : public TeacherProcess {
  public:
   // If `grpc_port` is 0, the kernel picks the port.
-  TeacherProcess(const TempDir& dir, const std::string& model_dir, int grpc_port = 0,
-                 const Strings& flags = {});
-  int grpc_port() const { return grpc_port_; }
-  int http_port() const { return http_port_; }
-  std::string endpoint() const { return Concat("grpc://127.0.0.1:", grpc_port_); }
-  // The URL by which it is asked as a vLLM, in quotes.
-  std::string vllm_endpoint() const { return Concat("\"vllm+http://127.0.0.1:", http_port_, "\""); }
-  Process& process() { return *process_; }
-  // Ends it without a chance to say so.
-  void Kill();
-
- private:
-  std::string ready_path_;
-  std::optional<Process> process_;
-  int grpc_port_ = 0, http_port_ = 0;
+  explicit ServingTeacher(const std::string& model_dir, const Strings& flags = {},
+                          int grpc_port = 0)
+      : TeacherProcess(
+            Joined({"--model", model_dir, "--grpc-port", Concat(grpc_port), "--num-threads", "1"},
+                   flags)) {
+    EXPECT_TRUE(WaitUntilReady()) << Errors();
+  }
 };
-
-}  // namespace trainer_programs
 
 // A port of 127.0.0.1 on which somebody else listens.
 class PortInUse {
@@ -92,10 +81,10 @@ class TrainerTest : public ::testing::Test {
   // ---- Programs ----
   // The teacher that the test has started. Otherwise one that the tests of a process share, which
   // starts when it is first asked for; a test that ends or stops its teacher starts its own.
-  TeacherProcess& teacher();
+  ServingTeacher& teacher();
   // Starts the test's own teacher.
   void StartTeacher(const std::string& model_dir, const Strings& flags = {}, int grpc_port = 0) {
-    teacher_.emplace(dir_, model_dir, grpc_port, flags);
+    teacher_.emplace(model_dir, flags, grpc_port);
   }
   static std::string Endpoints(const std::string& urls) {
     return "teacher.endpoints=[" + urls + "]";
@@ -202,7 +191,7 @@ class TrainerTest : public ::testing::Test {
   static constexpr int64_t kStepsPerKill = 8;
   TempDir dir_;
   const std::string stories_ = SourcePath("deploy/examples/stories260K");
-  std::optional<TeacherProcess> teacher_;
+  std::optional<ServingTeacher> teacher_;
   std::string output_;  // of the last program
 };
 

@@ -143,7 +143,7 @@ class TrainerStopTest : public TrainerTest {
         Post(page, "/save");
         return;
       case Moment::kScoring:
-        teacher().process().Signal(SIGSTOP);
+        teacher().Signal(SIGSTOP);
         absl::SleepFor(10 * one.later);
         return;
       case Moment::kPaused:
@@ -204,9 +204,9 @@ class TrainerStopTest : public TrainerTest {
         return {};
       case Act::kSlow:
         for (int i = 0; i < 5; ++i) {
-          teacher().process().Signal(SIGSTOP);
+          teacher().Signal(SIGSTOP);
           absl::SleepFor(one.later);
-          teacher().process().Signal(SIGCONT);
+          teacher().Signal(SIGCONT);
           absl::SleepFor(absl::Milliseconds(20));
         }
         if (one.moment == Moment::kPaused) Post(page, "/resume");
@@ -225,16 +225,16 @@ class TrainerStopTest : public TrainerTest {
 
   void RunCase(const Case& one, const std::map<std::string, std::string>& whole) {
     const std::string run = Concat("case-", one.number);
-    if (one.moment == Moment::kBeforeTheTeacher) teacher().process().Signal(SIGSTOP);
+    if (one.moment == Moment::kBeforeTheTeacher) teacher().Signal(SIGSTOP);
     Process trainer(CommandOf(one, run), dir_.File(run + ".log"));
     Await(one, run, trainer);
     std::set<int> codes = Do(one, trainer);
     // A stop does not wait for a stopped teacher; everything else needs it.
     const bool is_stop = codes.contains(75) || codes.contains(78);
-    if (!is_stop) teacher().process().Signal(SIGCONT);
+    if (!is_stop) teacher().Signal(SIGCONT);
     codes.insert(0);
     const int code = trainer.Wait(kEnd);
-    teacher().process().Signal(SIGCONT);
+    teacher().Signal(SIGCONT);
     EXPECT_TRUE(codes.contains(code)) << code << "\n" << trainer.Output();
     num_stops_ += is_stop ? 1 : 0;
     num_stopped_ += is_stop && code != 0 ? 1 : 0;
@@ -293,7 +293,9 @@ void TrainerStopTest::RunCases(int64_t first, int64_t count) {
     if (HasFailure()) return;
   }
   // A stop that comes late finds a finished run, but not all of them may.
-  if (num_stops_ >= 3) EXPECT_GT(num_stopped_, 0) << "of " << num_stops_ << " stops";
+  if (num_stops_ >= 3) {
+    EXPECT_GT(num_stopped_, 0) << "of " << num_stops_ << " stops";
+  }
 }
 
 TEST_F(TrainerStopTest, AStoppedRunEndsLikeOneThatWasLeftAlone) {

@@ -33,8 +33,7 @@ class TrainerLoraTest : public TrainerTest {
   }
   // Returns the revision that a teacher logs.
   std::string RevisionOf(const std::string& model, const Strings& flags = {}) {
-    TeacherProcess serving(dir_, model, 0, flags);
-    const std::string log = serving.process().Output();
+    const std::string log = ServingTeacher(model, flags).Errors();
     const size_t at = log.find("revision=");
     EXPECT_NE(at, std::string::npos) << log;
     return at == std::string::npos ? "" : log.substr(at, log.find_first_of(" \n", at) - at);

@@ -62,7 +62,7 @@ TEST_F(TrainerGenerateTest, EachAnswerKnowsTheConversation) {
 
 // The server has the same model, and answers the same.
 TEST_F(TrainerGenerateTest, AServerAnswersLikeTheModelHere) {
-  const TeacherProcess server(dir_, model_);
+  const ServingTeacher server(model_);
   const std::string url = Concat("http://127.0.0.1:", server.http_port());
   const std::string lines = "one\ntwo\n", here = Answers(Local({"--system", "be"}), lines);
   const Strings remote = {"--endpoint", url, "--temperature", "0", "--max-new-tokens", "8"};

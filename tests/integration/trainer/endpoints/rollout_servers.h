@@ -10,19 +10,18 @@ namespace taopd::testing {
 
 class TrainerEndpointsTest : public TrainerTest {
  protected:
-  // A server of rollouts, with a directory of its own for its files.
+  // A server of rollouts.
   struct Worker {
-    TempDir dir;
-    std::optional<TeacherProcess> process;
+    std::optional<ServingTeacher> process;
     int port = 0;
     std::string model_dir;  // empty: that of the fixture's student
     std::string endpoint() const { return Concat("grpc://127.0.0.1:", port); }
   };
   void Start(Worker* worker, const Strings& more = {}) {
     const std::string& model = worker->model_dir;
-    worker->process.emplace(worker->dir, model.empty() ? dir_.File("student/model") : model,
-                            worker->port,
-                            Joined(Words("--trainable --kv-cache-memory-bytes 4MiB"), more));
+    worker->process.emplace(model.empty() ? dir_.File("student/model") : model,
+                            Joined(Words("--trainable --kv-cache-memory-bytes 4MiB"), more),
+                            worker->port);
     worker->port = worker->process->grpc_port();
   }
   // Ends a server without a chance to say so, and starts it again on its port.
@@ -73,9 +72,7 @@ class TrainerEndpointsTest : public TrainerTest {
     ExpectSameModel(a, b);
   }
   // The requests that a server has answered.
-  static std::string LogOf(const Worker& worker) {
-    return ReadFile(worker.dir.File("teacher.log"));
-  }
+  static std::string LogOf(const Worker& worker) { return worker.process->Errors(); }
 };
 
 }  // namespace taopd::testing

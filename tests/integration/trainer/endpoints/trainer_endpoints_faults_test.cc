@@ -116,7 +116,7 @@ TEST_F(TrainerEndpointsFaultsTest, ARankGoesOnWithTheServerThatItHasLeft) {
   const Strings elsewhere = Joined(settings, {EndpointsOf(named)});
   Process trainer(Command(Arguments("two", elsewhere, kManySteps), 2), dir_.File("two.log"));
   ASSERT_TRUE(AwaitCheckpoint("two", 3, trainer));
-  workers[3].process->process().Signal(SIGKILL);
+  workers[3].process->Signal(SIGKILL);
   ASSERT_EQ(trainer.Wait(absl::Seconds(120)), 0) << trainer.Output();
   EXPECT_THAT(trainer.Output(), HasSubstr(workers[3].endpoint()));
   ExpectSameModel("own", "two");

@@ -85,7 +85,7 @@ TEST_F(TrainerTeachersTest, EachSourceHasItsTeacher) {
                    "\"}\n");
   }
   WriteFile(dir_.File("prompts.jsonl"), rows);
-  TeacherProcess math(dir_, stories_), web(dir_, stories_);
+  ServingTeacher math(stories_), web(stories_);
   const auto teachers = [&](const std::string& math_sources, const std::string& weight) {
     return Concat("teachers: [{name: math, endpoints: [\"", math.endpoint(), "\"], sources: [",
                   math_sources, "]}, {name: web, endpoints: [\"", web.endpoint(),
