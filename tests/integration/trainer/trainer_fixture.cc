@@ -107,6 +107,23 @@ std::string TrainerTest::WriteTextStudent() {
   return student;
 }
 
+void TrainerTest::MakeQuickstart(const std::string& settings) {
+  ASSERT_EQ(
+      RunCommand({"/usr/bin/env", "python3", SourcePath("deploy/examples/addition/generate.py"),
+                  dir_.File("data"), "--train", "48", "--val", "8", "--teacher-sft", "512",
+                  "--student-sft", "512"}),
+      0)
+      << output_;
+  for (const std::string name : {"teacher", "student"}) {
+    const std::string recipe = SourcePath(Concat("deploy/recipes/addition/", name, "_sft.yaml"));
+    const Strings of_model = {RunDir("quick_" + name),
+                              "model.config=" + SourcePath("deploy/examples/addition/config.json"),
+                              "model.tokenizer=" + dir_.File("data/tokenizer"),
+                              FileSetting("data.train", Concat("data/", name, "_sft.jsonl"))};
+    ASSERT_TRUE(Runs(With({"sft", "--config", recipe}, Joined(of_model, Words(settings)))));
+  }
+}
+
 std::string TrainerTest::WriteProblems(int64_t count) {
   std::string problems;
   for (int64_t i = 0; i < count; ++i)

@@ -70,6 +70,9 @@ class TrainerTest : public ::testing::Test {
   // Makes the small student with that tokenizer. Returns its directory. REQUIRES: WriteTokenizer
   // was called.
   std::string WriteTextStudent();
+  // Makes the quickstart's data in "data", and "quick_teacher" and "quick_student", which have
+  // learned a little, with more settings in words.
+  void MakeQuickstart(const std::string& settings);
   // Writes problems whose answers are numbers. Returns the setting that names them.
   std::string WriteProblems(int64_t count);
   std::string FileSetting(const std::string& setting, const std::string& name) {

@@ -12,25 +12,6 @@ constexpr double kLossTolerance = 0.02;
 
 class KernelsTest : public TrainerTest {
  protected:
-  // Makes the quickstart's data, its teacher and its student, which have learned a little.
-  void MakeQuickstart() {
-    ASSERT_EQ(
-        RunCommand({"/usr/bin/env", "python3", SourcePath("deploy/examples/addition/generate.py"),
-                    dir_.File("data"), "--train", "48", "--val", "8", "--teacher-sft", "512",
-                    "--student-sft", "512"}),
-        0)
-        << output_;
-    for (const std::string name : {"teacher", "student"}) {
-      const std::string recipe = SourcePath(Concat("deploy/recipes/addition/", name, "_sft.yaml"));
-      ASSERT_TRUE(Runs(With({"sft", "--config", recipe},
-                            {RunDir("quick_" + name),
-                             "model.config=" + SourcePath("deploy/examples/addition/config.json"),
-                             "model.tokenizer=" + dir_.File("data/tokenizer"),
-                             FileSetting("data.train", Concat("data/", name, "_sft.jsonl")),
-                             "trainer.total_steps=6", "optimizer.warmup_steps=0"})));
-    }
-  }
-
   // Trains the student for four steps, and returns the losses.
   std::vector<double> TrainWith(const std::string& kernels) {
     StartTeacher(dir_.File("quick_teacher/model"),
@@ -51,7 +32,7 @@ class KernelsTest : public TrainerTest {
 };
 
 TEST_F(KernelsTest, TheQuickstartsModelTrainsAlikeWithoutTheKernels) {
-  MakeQuickstart();
+  MakeQuickstart("trainer.total_steps=6 optimizer.warmup_steps=0");
   const std::vector<double> custom = TrainWith("custom"), composed = TrainWith("composed");
   ASSERT_EQ(custom.size(), 4u);
   ExpectSameLosses("run-composed", "run-custom", kLossTolerance);
