@@ -181,14 +181,16 @@ class TrainerTest : public ::testing::Test {
   static int64_t NumKills(int64_t otherwise) {
     return NumberFromEnvironment("TAOPD_NUM_KILLS", otherwise);
   }
-  // Returns the length of a run that is to be killed so often.
-  static int64_t StepsOf(int64_t num_kills) { return kStepsPerKill * (num_kills + 1); }
-  // Runs `command` (with --resume=auto) for the run `run` and kills it, or one of its ranks; does
-  // so num_kills times. An undisturbed run takes `whole`. TAOPD_KILL_SEED is the seed of the
-  // moments.
-  void KillAtRandomMoments(const Strings& command, const std::string& run, int64_t num_kills,
-                           absl::Duration whole);
-  // Returns the processes that `launcher` has started, by rank.
+  // Returns the length of a run for KillAndResume.
+  static int64_t StepsOfKilledRun() { return kStepsPerKill * (NumKills(2) + 1); }
+  // Runs the arguments to their end. Returns how long that took.
+  absl::Duration TimeOf(const Strings& arguments);
+  // Runs arguments (with --resume=auto) for the run `run`, kills the trainer or one of its ranks,
+  // does so NumKills(2) times, and lets the last start come to its end. An undisturbed run takes
+  // `whole`. TAOPD_KILL_SEED is the seed of the moments.
+  void KillAndResume(const Strings& arguments, const std::string& run, absl::Duration whole,
+                     int64_t num_ranks = 1);
+  // Returns the processes that `launcher` has started, by rank; none once it has ended.
   static std::vector<pid_t> ChildrenOf(const Process& launcher);
 
   static constexpr int64_t kStepsPerKill = 8;

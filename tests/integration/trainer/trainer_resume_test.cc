@@ -36,15 +36,10 @@ class TrainerResumeTest : public TrainerTest {
 
 void TrainerResumeTest::KillAndCompare(int64_t async_steps) {
   async_steps_ = async_steps;
-  const int64_t num_kills = NumKills(3), steps = StepsOf(num_kills);
-  teacher();
-  const absl::Time start = absl::Now();
-  ASSERT_TRUE(Trains(Settings("whole", steps)));
-  const Strings arguments = TrainArguments(Settings("killed", steps), {"--resume=auto"});
-  KillAtRandomMoments(Command(arguments), "killed", num_kills, absl::Now() - start);
-  ASSERT_FALSE(HasFatalFailure());
-  // All kills may come before the first checkpoint.
-  ASSERT_TRUE(Runs(arguments));
+  const int64_t steps = StepsOfKilledRun();
+  const absl::Duration whole = TimeOf(TrainArguments(Settings("whole", steps)));
+  ASSERT_NO_FATAL_FAILURE(
+      KillAndResume(TrainArguments(Settings("killed", steps), {"--resume=auto"}), "killed", whole));
   ExpectSameResult("killed", "whole", steps);
   EXPECT_EQ(LastMetric("killed", "policy/staleness"), async_steps_);
 }

@@ -13,19 +13,14 @@ class TrainerAheadTest : public TrainerTest {
   }
   // Kills a run on one rank and on two, and compares it with one that is left alone.
   void KillAndCompare(Strings settings, int64_t async_steps) {
-    const int64_t num_kills = NumKills(2);
     settings.push_back(Concat("trainer.async_steps=", async_steps));
-    settings.push_back(Concat("trainer.total_steps=", StepsOf(num_kills)));
-    const absl::Time start = absl::Now();
-    ASSERT_TRUE(Runs(Arguments("whole", settings)));
-    const absl::Duration whole = absl::Now() - start;
+    settings.push_back(Concat("trainer.total_steps=", StepsOfKilledRun()));
+    const absl::Duration whole = TimeOf(Arguments("whole", settings));
     for (const int64_t num_ranks : {1, 2}) {
       SCOPED_TRACE(Concat(num_ranks, " ranks"));
       const std::string run = Concat("killed-", num_ranks);
-      const Strings arguments = Arguments(run, settings, {"--resume=auto"});
-      KillAtRandomMoments(Command(arguments, num_ranks), run, num_kills, whole);
-      ASSERT_FALSE(HasFatalFailure());
-      ASSERT_TRUE(Runs(arguments, num_ranks));
+      ASSERT_NO_FATAL_FAILURE(
+          KillAndResume(Arguments(run, settings, {"--resume=auto"}), run, whole, num_ranks));
       EXPECT_EQ(ModelOf(run), ModelOf("whole"));
       EXPECT_EQ(Losses(run).size(), Losses("whole").size());
       EXPECT_EQ(LastMetric(run, "policy/staleness"), async_steps);

@@ -40,16 +40,12 @@ class TrainerBesideTest : public TrainerTest {
 };
 
 void TrainerBesideTest::KillAndCompare(int64_t num_ranks, const Strings& more) {
-  const int64_t num_kills = NumKills(2);
-  Strings all = Joined(more, {Concat("trainer.total_steps=", StepsOf(num_kills))});
+  Strings all = Joined(more, {Concat("trainer.total_steps=", StepsOfKilledRun())});
   if (num_ranks > 1) all.push_back("dist.deterministic=true");
-  teacher();
-  const absl::Time start = absl::Now();
-  ASSERT_TRUE(Trains(Settings("whole", "blocking", all)));
-  const Strings arguments = TrainArguments(Settings("killed", "beside", all), {"--resume=auto"});
-  KillAtRandomMoments(Command(arguments, num_ranks), "killed", num_kills, absl::Now() - start);
-  ASSERT_FALSE(HasFatalFailure());
-  ASSERT_TRUE(Runs(arguments, num_ranks));
+  const absl::Duration whole = TimeOf(TrainArguments(Settings("whole", "blocking", all)));
+  ASSERT_NO_FATAL_FAILURE(
+      KillAndResume(TrainArguments(Settings("killed", "beside", all), {"--resume=auto"}), "killed",
+                    whole, num_ranks));
   ExpectSameRun("killed", "whole");
 }
 

@@ -22,19 +22,14 @@ class TrainerEndpointsFaultsTest : public TrainerEndpointsTest {
   }
   // Kills the trainer again and again, on `num_ranks` ranks with a server each.
   void KillAndCompare(int64_t num_ranks, int64_t async_steps) {
-    const int64_t num_kills = NumKills(2), steps = StepsOf(num_kills);
+    const int64_t steps = StepsOfKilledRun();
     std::vector<Worker> workers(static_cast<size_t>(num_ranks));
     std::vector<const Worker*> named = StartAll(&workers);
     Strings settings = {"dist.deterministic=true", Concat("trainer.async_steps=", async_steps)};
-    teacher();
-    const absl::Time start = absl::Now();
-    ExpectTrains("own", settings, steps);
-    const absl::Duration whole = absl::Now() - start;
+    const absl::Duration whole = TimeOf(Arguments("own", settings, steps));
     settings.push_back(EndpointsOf(named));
-    const Strings arguments = Arguments("killed", settings, steps, {"--resume=auto"});
-    KillAtRandomMoments(Command(arguments, num_ranks), "killed", num_kills, whole);
-    ASSERT_FALSE(HasFatalFailure());
-    ASSERT_TRUE(Runs(arguments, num_ranks));
+    ASSERT_NO_FATAL_FAILURE(KillAndResume(Arguments("killed", settings, steps, {"--resume=auto"}),
+                                          "killed", whole, num_ranks));
     ExpectSame("own", "killed", num_ranks);
     EXPECT_EQ(LastMetric("killed", "policy/staleness"), async_steps);
   }
