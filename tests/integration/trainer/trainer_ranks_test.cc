@@ -126,6 +126,14 @@ TEST_F(TrainerRanksTest, ARankThatIsKilledBeforeTheyMeetEndsAll) {
   EXPECT_FALSE(Exists("run/checkpoints"));
 }
 
+// A parent's ignored SIGCHLD is inherited. The kernel would then reap the ranks itself.
+TEST_F(TrainerRanksTest, TheLauncherSeesRanksEndWhereSignalsOfChildrenAreIgnored) {
+  Process launcher(Joined({"/usr/bin/env", "--ignore-signal=CHLD"},
+                          Command(Words("launch --nproc 1 -- objectives"))),
+                   dir_.File("launcher.log"));
+  EXPECT_EQ(launcher.Wait(kEnd), 0) << launcher.Output();
+}
+
 TEST_F(TrainerRanksTest, ARankThatIsStoppedEndsTheOthersAfterTheTimeout) {
   Strings settings = Settings("run", 1000);
   settings.push_back("dist.heartbeat_timeout_s=2");
