@@ -152,6 +152,33 @@ class Interrupting final : public PassingServer {
   Strings files_ ABSL_GUARDED_BY(mutex_);
 };
 
+// Confirms each part without having taken any of it.
+class Forgetful final : public PassingServer {
+ public:
+  using PassingServer::PassingServer;
+  ~Forgetful() override { Stop(); }
+
+ private:
+  grpc::Status PutWeights(const v1::PutWeightsRequest& request,
+                          v1::PutWeightsResponse* response) override {
+    response->set_next_offset(request.offset());
+    return grpc::Status::OK;
+  }
+};
+
+TEST_F(TrainerEndpointsFaultsTest, AServerThatTakesNoPartOfAFileIsLost) {
+  Worker behind, whole;
+  Start(&behind);
+  Start(&whole);
+  Forgetful forgetful(Concat("127.0.0.1:", behind.port));
+  ExpectTrains("own", {});
+  ExpectTrains("sent", {Concat("rollout.endpoints=[\"", forgetful.endpoint(), "\", \"",
+                               whole.endpoint(), "\"]"),
+                        "rollout.weight_transfer=stream"});
+  EXPECT_THAT(output_, HasSubstr("next_offset is 0 after a part at 0"));
+  ExpectSameResult("own", "sent");
+}
+
 // A server that starts again has lost the parts that it received, so the file is sent from the
 // beginning.
 TEST_F(TrainerEndpointsFaultsTest, AServerThatStartsAgainDuringATransferGetsAllOfIt) {
