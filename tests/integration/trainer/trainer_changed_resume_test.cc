@@ -49,6 +49,22 @@ TEST_F(ChangedResumeTest, TheSeedAndTheObjective) {
   ExpectRefused({"objective.name=jsd"}, "objective.name", "\"ta_opd\"", "\"jsd\"");
 }
 
+// The responses of later steps that a checkpoint holds are scored again. The teacher may not have
+// scored them when the checkpoint is made; then another run is tried.
+TEST_F(ChangedResumeTest, TheTemperatureOfTheTeacher) {
+  const Strings ahead =
+      Words("trainer.async_steps=1 trainer.total_steps=4 trainer.save_every=3 eval.measure=none");
+  const std::string dropped = "stored scores of other settings are dropped step=4";
+  for (int i = 0; i == 0 || (i < 20 && output_.find(dropped) == std::string::npos); ++i) {
+    ASSERT_TRUE(Trains(ahead, {"--overwrite"}));
+    std::filesystem::remove_all(dir_.File("run/checkpoints/step-000004"));
+    ASSERT_TRUE(Trains(Joined(ahead, {"teacher.temperature=2"}),
+                       {"--resume", "--allow-change", "teacher.temperature"}));
+  }
+  EXPECT_THAT(output_, HasSubstr(dropped));
+  EXPECT_THAT(output_, HasSubstr("of another teacher.temperature"));
+}
+
 // A run with only bfloat16 weights continues with master copies that are made from them.
 TEST_F(ChangedResumeTest, TheMastersOfTheWeights) {
   ASSERT_TRUE(Trains({"trainer.total_steps=2", "eval.measure=none", "student.dtype=bfloat16",
