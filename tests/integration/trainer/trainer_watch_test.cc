@@ -4,6 +4,7 @@
 #include <set>
 #include <sstream>
 
+#include "tests/integration/trainer/control_client.h"
 #include "tests/integration/trainer/trainer_fixture.h"
 
 namespace taopd::testing {
@@ -122,6 +123,25 @@ TEST_F(TrainerWatchTest, AGuardMayEndTheRun) {
                    76, "guard.low_entropy: policy/entropy = ");
   EXPECT_EQ(Losses("run").size(), 3u);
   EXPECT_EQ(NewestCheckpoint("run"), 3) << "the steps so far are saved first";
+}
+
+// One alarm is on from step 2, and another one from step 3, because its metric is measured every
+// third step.
+TEST_F(TrainerWatchTest, EachAlarmPausesTheRunOnce) {
+  Process trainer(Command(TrainArguments(
+                      Words("trainer.total_steps=9 eval.measure=none optimizer.lr=0.1 "
+                            "guard.baseline_steps=1 guard.patience=2 guard.low_entropy.limit=100 "
+                            "guard.low_entropy.action=pause guard.kl_to_start.limit=1 "
+                            "guard.kl_to_start.action=pause guard.kl_every=3"))),
+                  dir_.File("train.log"));
+  ControlClient client(ControlClient::AwaitPort(trainer));
+  for (const int64_t step : {3, 6}) {
+    ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] {
+      return client.Step() == step && client.Phase() == "paused";
+    })) << trainer.Output();
+    ASSERT_EQ(client.Post("/resume"), 202);
+  }
+  EXPECT_EQ(trainer.Wait(), 0) << trainer.Output();
 }
 
 TEST_F(TrainerWatchTest, TheBestCheckpointAndMilestonesAreKept) {
