@@ -52,26 +52,6 @@ TEST_F(TrainerFaultsTest, ALengthThatTheStudentLacksIsNamedBeforeATeacherIsAsked
                 "exceeds the student's max_position_embeddings 128");
 }
 
-TEST_F(TrainerFaultsTest, BadData) {
-  WriteFile(dir_.File("empty.jsonl"), "");
-  // All use one directory: a start that fails early leaves no run that the next one would have to
-  // respect.
-  ExpectFailure({FileSetting("data.train", "empty.jsonl")}, 65, "empty.jsonl");
-  ExpectFailure({"data.max_prompt_length=2"}, 65, "more than max_prompt_length 2");
-  WriteFile(dir_.File("broken.jsonl"), "{\"prompt_ids\":[1]}\n{\"prompt_ids\":[1\n");
-  ExpectFailure({FileSetting("data.train", "broken.jsonl")}, 65, "broken.jsonl:2");
-}
-
-TEST_F(TrainerFaultsTest, BadModels) {
-  const std::string copy = dir_.File("copy");
-  std::filesystem::copy(dir_.File("student/model"), copy);
-  const std::string weights = ReadFile(copy + "/model.safetensors");
-  WriteFile(copy + "/model.safetensors", weights.substr(0, weights.size() / 2));
-  ExpectFailure({Concat("student.model=", copy), RunDir("r1")}, 65, "model.safetensors");
-  WriteFile(copy + "/config.json", "{\"architectures\":[\"GPT2LMHeadModel\"]}");
-  ExpectFailure({Concat("student.model=", copy), RunDir("r2")}, 65, "GPT2LMHeadModel");
-}
-
 // A weight beyond float32 makes every loss infinite, so there is no update, and the run ends by
 // itself.
 TEST_F(TrainerFaultsTest, LossesThatStayNonFiniteEndTheRun) {
@@ -144,13 +124,6 @@ TEST_F(TrainerFaultsTest, AMetricThatNoEvaluationProducesIsRefused) {
   ExpectFailure({"trainer.best_metric=eval/kl_to_teacher", "eval.measure=none"}, 64,
                 "nothing is evaluated");
   EXPECT_FALSE(Exists("run/metrics.jsonl"));
-}
-
-TEST_F(TrainerFaultsTest, TruncatedSamplingIsRefusedByPlanAndTrain) {
-  ExpectFailure({"objective.name=sc_ta_opd", "rollout.top_p=0.9"}, 64,
-                "rollout.top_p = 0.9: the sampled distribution is truncated");
-  ExpectFails(PlanArguments({"rollout.top_k=5", "objective.name=sampled_token_k2"}), 64,
-              "rollout.top_k = 5: the sampled distribution is truncated");
 }
 
 }  // namespace

@@ -143,7 +143,7 @@ TEST_F(TrainerRanksTest, ARankThatIsStoppedEndsTheOthersAfterTheTimeout) {
       << zero->Output() << one->Output();
   one->Signal(SIGSTOP);
   EXPECT_EQ(zero->Wait(kEnd), 69);
-  EXPECT_THAT(zero->Output(), ::testing::HasSubstr("rank 1 has sent no heartbeat for 2s"));
+  EXPECT_THAT(zero->Output(), HasSubstr("rank 1 has sent no heartbeat for 2s"));
   one->Signal(SIGCONT);  // and finds that the others are gone
   EXPECT_EQ(one->Wait(kEnd), 69);
 }
@@ -155,8 +155,8 @@ TEST_F(TrainerRanksTest, DifferentConfigurationsAreRefusedBeforeTheFirstStep) {
   auto one = StartRank(1, 2, TrainArguments(other));
   for (Process* process : {zero.get(), one.get()}) {
     EXPECT_EQ(process->Wait(kEnd), 64);
-    EXPECT_THAT(process->Output(), ::testing::HasSubstr("rank 1: the configuration differs"));
-    EXPECT_THAT(process->Output(), ::testing::HasSubstr("optimizer.lr = 0.002"));
+    EXPECT_THAT(process->Output(), HasSubstr("rank 1: the configuration differs"));
+    EXPECT_THAT(process->Output(), HasSubstr("optimizer.lr = 0.002"));
   }
   EXPECT_FALSE(Exists("run"));
 }
@@ -166,13 +166,13 @@ TEST_F(TrainerRanksTest, ARankThatFailsAtTheStartIsNamedByAll) {
   // Rank 2 of a world of 2 is refused instead of waiting for the others.
   auto alone = StartRank(2, 2, arguments);
   EXPECT_EQ(alone->Wait(kEnd), 64);
-  EXPECT_THAT(alone->Output(), ::testing::HasSubstr("RANK = 2 is not in [0, 1]"));
+  EXPECT_THAT(alone->Output(), HasSubstr("RANK = 2 is not in [0, 1]"));
   // The run directory holds a run. Only rank 0 sees that, and all ranks report it.
   ASSERT_TRUE(Trains(Settings("run", 1)));
   auto zero = StartRank(0, 2, arguments), one = StartRank(1, 2, arguments);
   for (Process* process : {zero.get(), one.get()}) {
     EXPECT_EQ(process->Wait(kEnd), 64);
-    EXPECT_THAT(process->Output(), ::testing::HasSubstr("rank 0: run.dir"));
+    EXPECT_THAT(process->Output(), HasSubstr("rank 0: run.dir"));
   }
 }
 
@@ -184,7 +184,7 @@ TEST_F(TrainerRanksTest, ATornShardCostsOneCheckpoint) {
   ASSERT_TRUE(std::filesystem::exists(torn));
   std::filesystem::resize_file(torn, std::filesystem::file_size(torn) - 1);
   ASSERT_TRUE(Trains(Settings("run", 6), {"--resume"}, 2));
-  EXPECT_THAT(output_, ::testing::HasSubstr("shard-00001-model-00001-of-00001.safetensors"));
+  EXPECT_THAT(output_, HasSubstr("shard-00001-model-00001-of-00001.safetensors"));
   EXPECT_EQ(WeightsOf("run"), WeightsOf("whole"));
 }
 

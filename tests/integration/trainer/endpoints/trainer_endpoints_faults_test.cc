@@ -32,6 +32,8 @@ class TrainerEndpointsFaultsTest : public TrainerEndpointsTest {
                                           "killed", whole, num_ranks));
     ExpectSame("own", "killed", num_ranks);
     EXPECT_EQ(LastMetric("killed", "policy/staleness"), async_steps);
+    for (const Worker& worker : workers) EXPECT_THAT(LogOf(worker), HasSubstr("weights replaced"));
+    EXPECT_FALSE(Exists(Concat("killed/weights-rank-", num_ranks - 1)));
   }
   // Kills one of two servers again and again, up to `most_kills` times, and starts it again.
   void KillServersAndCompare(int64_t num_ranks, const Strings& settings, int64_t most_kills,
@@ -48,8 +50,6 @@ class TrainerEndpointsFaultsTest : public TrainerEndpointsTest {
     const int64_t num_kills =
         KillServersOf(trainer, {&a, &b}, most_kills, shortest, shortest + absl::Seconds(0.3));
     ASSERT_EQ(trainer.Wait(absl::Seconds(120)), 0) << trainer.Output();
-    std::printf("%lld kills, %g requests asked again\n", static_cast<long long>(num_kills),
-                LastMetric("elsewhere", "rollout/asked_again"));
     EXPECT_GE(num_kills, 2);
     ExpectSame("own", "elsewhere", num_ranks);
     EXPECT_EQ(LastMetric("elsewhere", "rollout/workers_left_out"), 0);
@@ -69,26 +69,6 @@ TEST_F(TrainerEndpointsFaultsTest, ATrainerKilledAtRandomMomentsOneStepOff) {
 
 TEST_F(TrainerEndpointsFaultsTest, TwoRanksKilledAtRandomMomentsTwoStepsOff) {
   KillAndCompare(2, 2);
-}
-
-TEST_F(TrainerEndpointsFaultsTest, RanksWithAServerEach) {
-  Worker a, b;
-  Start(&a);
-  Start(&b);
-  for (const int64_t async_steps : {0, 1}) {
-    SCOPED_TRACE(async_steps);
-    const Strings settings = {"dist.deterministic=true",
-                              Concat("trainer.async_steps=", async_steps)};
-    const Strings elsewhere = Joined(settings, {EndpointsOf({&a, &b})});
-    const std::string own = Concat("own", async_steps), two = Concat("two", async_steps);
-    ExpectTrains(own, settings, 12);
-    ExpectTrains(two, elsewhere, 12, {}, 2);
-    ExpectSameModel(own, two);
-    EXPECT_FALSE(Exists(two + "/weights-rank-0"));
-    EXPECT_FALSE(Exists(two + "/weights-rank-1"));
-  }
-  // Both have worked.
-  for (const Worker* worker : {&a, &b}) EXPECT_THAT(LogOf(*worker), HasSubstr("weights replaced"));
 }
 
 TEST_F(TrainerEndpointsFaultsTest, AServerThatIsKilledAgainAndAgainChangesNothing) {
