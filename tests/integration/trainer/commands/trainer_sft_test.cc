@@ -1,6 +1,8 @@
-// Tests of supervised training on conversations: what is learned, its preview, its live page.
+// Tests of supervised training on conversations: what is learned, its preview, its live page, and
+// another model's tokenizer.
 
 #include "tests/integration/trainer/control_client.h"
+#include "tests/integration/trainer/model_configs.h"
 #include "tests/integration/trainer/trainer_fixture.h"
 
 namespace taopd::testing {
@@ -143,6 +145,33 @@ TEST_F(TrainerSftTest, SavesBeforeItValidates) {
   WriteFile(dir_.File("sft/metrics.jsonl"), metrics.substr(0, last));
   ASSERT_TRUE(Runs(sft(3, {"--resume"})));
   EXPECT_EQ(Evaluations("sft").size(), 3U);
+}
+
+TEST_F(TrainerSftTest, ALlama31StudentTakesOverTheTokenizerOfADistilledTeacher) {
+  const std::string own = SharedData("tokenizers/llama3.1"),
+                    other = SharedData("tokenizers/deepseek-r1-distill-qwen");
+  if (own.empty() || other.empty()) GTEST_SKIP() << "shared data is absent";
+  WriteFile(dir_.File("pairs.jsonl"), "{\"prompt\": \"Is 7 odd?\", \"response\": \"Yes.\"}\n");
+  WriteFile(dir_.File("llama.json"), Llama31Config(128256).dump());
+  const auto sft = [&](const std::string& run, const std::string& model,
+                       const std::string& tokenizer) {
+    return SftArguments({RunDir(run), model, "model.tokenizer=" + tokenizer, "optimizer.lr=0",
+                         "trainer.total_steps=1", "trainer.batch_size=1"});
+  };
+  const std::string random = "model.config=" + dir_.File("llama.json");
+  ASSERT_TRUE(Runs(sft("llama", random, own)));
+  ASSERT_TRUE(Runs(sft("sft", "model.init=" + dir_.File("llama/model"), other)));
+  const Json config = ReadJson("sft/model/config.json");
+  EXPECT_EQ(config.at("vocab_size"), 151665);  // from 128256
+  EXPECT_EQ(config.at("eos_token_id"), 151643);
+  EXPECT_EQ(config.at("bos_token_id"), 151646);
+  EXPECT_EQ(config.at("pad_token_id"), 151643);
+  EXPECT_EQ(config.at("rope_scaling").at("rope_type"), "llama3");
+  for (const std::string file : {"/tokenizer.json", "/tokenizer_config.json"})
+    EXPECT_EQ(FileHash(dir_.File("sft/model") + file), FileHash(other + file));
+  // Random weights have no rows to take over, so vocab_size in config.json must be large enough.
+  ExpectFails(sft("refused", random, other), 65,
+              "has 151665 tokens, more than the vocab_size 128256");
 }
 
 }  // namespace
