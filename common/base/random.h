@@ -45,6 +45,8 @@ class RandomStream {
   uint64_t NextBelow(uint64_t bound);
   // Returns a standard normal number (Box-Muller; consumes two uniform numbers).
   double NextNormal();
+  // Changes the state as num calls of NextNormal would.
+  void SkipNormals(uint64_t num) { position_ += 4 * num; }
 
   // Shuffles the items in place (Fisher-Yates).
   template <typename T>

@@ -7,6 +7,7 @@
 #include "common/model/torch_errors.h"
 #include "common/model/transformer.h"
 #include "kernels/torch/data_type.h"
+#include "kernels/torch/parallel_loop.h"
 
 namespace taopd {
 namespace {
@@ -19,9 +20,15 @@ at::Tensor InitialValue(const WeightSlot& slot, const ModelConfig& config, bool 
   if (slot.init == WeightInit::kZeros) return at::zeros(slot.shape);
   at::Tensor value = at::empty(slot.shape, at::kFloat);
   float* data = value.data_ptr<float>();
-  for (int64_t i = 0; i < value.numel(); ++i) {
-    data[i] = static_cast<float>(config.initializer_range * random->NextNormal());
-  }
+  const RandomStream first = *random;
+  ParallelLoop(value.numel(), /*grain=*/1 << 12, [&](int64_t begin, int64_t end) {
+    RandomStream numbers = first;
+    numbers.SkipNormals(begin);
+    for (int64_t i = begin; i < end; ++i) {
+      data[i] = static_cast<float>(config.initializer_range * numbers.NextNormal());
+    }
+  });
+  random->SkipNormals(value.numel());
   if (is_embedding && config.pad_token_id) value[*config.pad_token_id].zero_();
   return value;
 }

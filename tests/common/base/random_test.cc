@@ -36,6 +36,13 @@ TEST(RandomStream, ANormalNumberIsMadeOfTheNextTwoUniformOnes) {
   }
 }
 
+TEST(RandomStream, SkippedNormalNumbersAreThoseOfCalls) {
+  RandomStream stream(7, 1), skipped(7, 1);
+  for (int i = 0; i < 5; ++i) stream.NextNormal();
+  skipped.SkipNormals(5);
+  EXPECT_EQ(skipped.NextNormal(), stream.NextNormal());
+}
+
 TEST(RandomStream, NamesGiveDifferentStreams) {
   std::set<uint64_t> seeds;
   for (uint64_t step = 0; step < 100; ++step) {
