@@ -7,6 +7,8 @@ taopd_test(gpu_attention_test TORCH SRCS ${CMAKE_CURRENT_LIST_DIR}/attention_tes
   DEPS taopd_cuda_attention LABELS gpu TIMEOUT 300)
 taopd_binary(gpu_heads_bench TORCH SRCS ${CMAKE_CURRENT_LIST_DIR}/heads_bench.cc
   DEPS taopd_kernels_torch)
+taopd_binary(gpu_attention_bench SRCS ${CMAKE_CURRENT_LIST_DIR}/attention_bench.cc
+  DEPS taopd_kernels_cuda)
 if(TARGET taopd_engine)  # not in the build of the kernels alone
   taopd_test(gpu_engine_test TORCH SRCS ${CMAKE_CURRENT_LIST_DIR}/decode_graphs_test.cc
     DEPS taopd_engine LABELS gpu TIMEOUT 300)

@@ -9,55 +9,57 @@ namespace taopd {
 namespace cuda {
 namespace {
 
-constexpr int kMergeThreads = 128;
+constexpr int kMergeWarps = 4;
+// More blocks than this do not run faster on any GPU that the kernels are built for, and blocks
+// without a partition take time, too.
+constexpr int64_t kMaxSplitBlocks = 8192;
 
 // A block of threads computes a unit: the queries of one tile that share a key-value head, or as
-// many of their heads as fit.
+// many of their heads as fit. Numbers of units and blocks fit in 32 bits, as those of a grid must.
 struct AttentionArguments {
   PlainPagedAttention p;
-  int64_t first_tile = 0;
+  int32_t first_tile = 0;
+  int32_t group = 1;          // query heads of a key-value head
   int32_t parts = 1;          // units of one tile and key-value head
   int32_t heads_of_part = 0;  // heads of all parts except the last
+  int32_t units_of_tile = 1;
   int32_t window = 0;
   float scale_log2e = 0;
   // The partial results of the split tiles, [partitions of all tiles, units of a tile,
   // max_queries]: a maximum, a sum and D sums of values each.
   float* states = nullptr;
-  int64_t max_queries = 0;
+  int32_t max_queries = 0;
   // The room of every tile, in partitions. 0: they differ, and the tiles say where theirs begin.
-  int64_t partitions_of_tile = 0;
+  int32_t partitions_of_tile = 0;
 
-  __host__ __device__ int64_t UnitsOfTile() const { return p.pages.num_kv_heads * parts; }
-  __device__ int64_t FirstPartitionOf(int64_t tile) const {
-    return partitions_of_tile > 0 ? tile * partitions_of_tile : p.tiles_I[tile].first_partition;
+  __device__ int64_t FirstPartitionOf(int32_t tile) const {
+    return partitions_of_tile > 0 ? int64_t{tile} * partitions_of_tile
+                                  : p.tiles_I[tile].first_partition;
   }
   // Returns the split tile that has this partition of all: the last that begins at or before it.
-  __device__ int64_t TileOfPartition(int64_t partition) const {
-    if (partitions_of_tile > 0) return partition / partitions_of_tile;
-    int64_t low = 0, high = p.counts.num_split;
+  __device__ int32_t TileOfPartition(int32_t partition) const {
+    int32_t low = 0, high = static_cast<int32_t>(p.counts.num_split);
     while (high - low > 1) {
-      const int64_t middle = (low + high) / 2;
+      const int32_t middle = (low + high) / 2;
       (p.tiles_I[middle].first_partition <= partition ? low : high) = middle;
     }
     return low;
   }
-  __device__ float* StateOf(int64_t unit, int64_t query, int64_t partition) const {
-    const int64_t place = (FirstPartitionOf(unit / UnitsOfTile()) + partition) * UnitsOfTile();
-    return states +
-           ((place + unit % UnitsOfTile()) * max_queries + query) * (p.pages.head_size + 2);
+  __device__ float* StateOf(int32_t tile, int32_t unit, int32_t query, int32_t partition,
+                            int32_t head_size) const {
+    const int64_t place = (FirstPartitionOf(tile) + partition) * units_of_tile + unit;
+    return states + (place * max_queries + query) * (head_size + 2);
   }
 };
 
-__device__ inline TileView ViewOf(const AttentionArguments& args, int64_t unit) {
-  const int64_t K = args.p.pages.num_kv_heads, group = args.p.num_heads / K;
-  const int64_t part = unit % args.parts;
+// Describes a unit of a tile.
+__device__ inline TileView ViewOf(const AttentionArguments& args, int32_t tile, int32_t unit) {
   TileView view;
-  view.tile = args.p.tiles_I[args.first_tile + unit / args.parts / K];
-  view.kv_head = unit / args.parts % K;
-  const int64_t first = part * args.heads_of_part;
-  view.first_head = view.kv_head * group + first;
-  view.heads =
-      static_cast<int32_t>(group - first < args.heads_of_part ? group - first : args.heads_of_part);
+  view.tile = args.p.tiles_I[args.first_tile + tile];
+  view.kv_head = unit / args.parts;
+  const int32_t first = unit % args.parts * args.heads_of_part;
+  view.first_head = view.kv_head * args.group + first;
+  view.heads = args.group - first < args.heads_of_part ? args.group - first : args.heads_of_part;
   view.num_queries = view.tile.num_rows * view.heads;
   view.window = args.window;
   view.block_table = args.p.block_tables_SM + view.tile.sequence * args.p.max_blocks;
@@ -72,70 +74,93 @@ __device__ inline int32_t EndPartition(const TileView& view) {
 }
 
 template <typename Element>
-__device__ Element* OutputOf(const AttentionArguments& args, const TileView& view, int32_t query) {
+__device__ Element* OutputOf(const AttentionArguments& args, const TileView& view, int32_t query,
+                             int32_t head_size) {
   return static_cast<Element*>(args.p.out_TND) +
          (view.tile.first_row + query / view.heads) * args.p.out_row_stride +
-         (view.first_head + query % view.heads) * args.p.pages.head_size;
+         (view.first_head + query % view.heads) * head_size;
 }
 
 // Computes the weights of one partition and the thread's part of the weighted values.
 template <typename Element, int kQueries, typename Shared>
 __device__ void Attend(const AttentionArguments& args, const TileView& view, int32_t partition,
-                       Shared* shared, float (*sums)[2]) {
+                       int32_t head_size, Shared* shared, float (*sums)[2]) {
   const PlainPages& pages = args.p.pages;
-  const auto head_size = static_cast<int32_t>(pages.head_size);
+  const auto num_kv_heads = static_cast<int32_t>(pages.num_kv_heads);
   __syncthreads();  // all threads have read what the previous partition left in shared memory
   LoadBlocks(view, partition, shared);
   __syncthreads();
   ScoreKeys<Element, kQueries>(view, static_cast<const Element*>(pages.keys_BKPD),
-                               pages.num_kv_heads, head_size, partition, shared);
+                               num_kv_heads, head_size, partition, shared);
   __syncthreads();
   WeighKeys(view, shared);
   __syncthreads();
   SumValues<Element, kQueries>(view, static_cast<const Element*>(pages.values_BKPD),
-                               pages.num_kv_heads, head_size, partition, *shared, sums);
+                               num_kv_heads, head_size, partition, *shared, sums);
 }
 
-// Uses one block per partition of a unit.
-template <typename Element, int kQueries, int kHeadSize>
-__global__ void __launch_bounds__(kAttentionThreads) SplitAttentionKernel(AttentionArguments args) {
-  const int64_t of_all = blockIdx.x / args.UnitsOfTile();
-  const int64_t tile = args.TileOfPartition(of_all);
-  const int64_t index = of_all - args.FirstPartitionOf(tile);
-  const int64_t unit = tile * args.UnitsOfTile() + blockIdx.x % args.UnitsOfTile();
-  const TileView view = ViewOf(args, unit);
-  const int32_t partition = FirstPartition(view) + static_cast<int32_t>(index);
-  if (partition >= EndPartition(view)) return;
+// With a head size that the compiler knows, indices are constants.
+template <int kHeadSize, bool kIsExact>
+__device__ int32_t HeadSizeOf(const AttentionArguments& args) {
+  return kIsExact ? kHeadSize : static_cast<int32_t>(args.p.pages.head_size);
+}
+
+// Uses `stride` blocks per unit if all units have room for the same number of partitions: a block
+// takes every stride-th of those that exist. Otherwise uses one block per partition.
+template <typename Element, int kQueries, int kHeadSize, bool kIsExact>
+__global__ void __launch_bounds__(kAttentionThreads, !kIsExact ? 1 : kQueries <= 4 ? 4 : 3)
+    SplitAttentionKernel(AttentionArguments args, int32_t stride) {
+  const auto head_size = HeadSizeOf<kHeadSize, kIsExact>(args);
+  const auto of_all = static_cast<int32_t>(blockIdx.x) / args.units_of_tile;
+  const auto unit = static_cast<int32_t>(blockIdx.x) % args.units_of_tile;
+  const int32_t tile = stride > 0 ? of_all / stride : args.TileOfPartition(of_all);
+  const TileView view = ViewOf(args, tile, unit);
+  const int32_t begin = FirstPartition(view), num_partitions = EndPartition(view) - begin;
+  int32_t index = stride > 0 ? of_all % stride
+                             : of_all - static_cast<int32_t>(args.FirstPartitionOf(tile));
+  if (index >= num_partitions) return;
   __shared__ AttentionShared<kQueries, kHeadSize> shared;
-  const auto head_size = static_cast<int32_t>(args.p.pages.head_size);
   LoadQueries(view, static_cast<const Element*>(args.p.q_TND), args.p.q_row_stride, head_size,
               args.scale_log2e, &shared);
-  float sums[kQueries][2];
-  Attend<Element, kQueries>(args, view, partition, &shared, sums);
-  const auto thread = static_cast<int32_t>(threadIdx.x);
-  if (thread < view.num_queries) {
-    float* const state = args.StateOf(unit, thread, index);
-    state[0] = shared.max[thread];
-    state[1] = shared.sum[thread];
-  }
-  AddGroups(view, head_size, sums, &shared, [&](int, int32_t query, int32_t column, float sum) {
-    args.StateOf(unit, query, index)[2 + column] = sum;
-  });
+  do {
+    float sums[kQueries][2];
+    Attend<Element, kQueries>(args, view, begin + index, head_size, &shared, sums);
+    // MergePartitions would find the same numbers for a single partition.
+    const bool is_only = num_partitions == 1;
+    const auto thread = static_cast<int32_t>(threadIdx.x);
+    if (thread < view.num_queries && !is_only) {
+      float* const state = args.StateOf(tile, unit, thread, index, head_size);
+      state[0] = shared.max[thread];
+      state[1] = shared.sum[thread];
+    }
+    AddGroups(view, head_size, sums, &shared, [&](int, int32_t query, int32_t column, float sum) {
+      if (is_only) {
+        Store(sum / shared.sum[query], OutputOf<Element>(args, view, query, head_size) + column);
+      } else {
+        args.StateOf(tile, unit, query, index, head_size)[2 + column] = sum;
+      }
+    });
+    index += stride;
+  } while (stride > 0 && index < num_partitions);
 }
 
-// Uses one block per query of a split unit, which merges its partitions in order.
+// Merges the partitions of each query of the split units, in order. Uses one warp per query.
 template <typename Element>
-__global__ void MergePartitionsKernel(AttentionArguments args) {
-  const int64_t unit = blockIdx.x / args.max_queries;
-  const auto query = static_cast<int32_t>(blockIdx.x % args.max_queries);
-  const TileView view = ViewOf(args, unit);
-  if (query >= view.num_queries) return;
+__global__ void MergePartitionsKernel(AttentionArguments args, int32_t num_queries) {
+  const int32_t index =
+      static_cast<int32_t>(blockIdx.x) * kMergeWarps + static_cast<int32_t>(threadIdx.x) / kWarpSize;
+  if (index >= num_queries) return;
+  const int32_t of_all = index / args.max_queries, query = index % args.max_queries;
+  const int32_t tile = of_all / args.units_of_tile, unit = of_all % args.units_of_tile;
+  const TileView view = ViewOf(args, tile, unit);
   const int32_t num_partitions = EndPartition(view) - FirstPartition(view);
-  Element* const out = OutputOf<Element>(args, view, query);
-  for (int64_t d = threadIdx.x; d < args.p.pages.head_size; d += kMergeThreads) {
+  if (query >= view.num_queries || num_partitions == 1) return;
+  const auto head_size = static_cast<int32_t>(args.p.pages.head_size);
+  Element* const out = OutputOf<Element>(args, view, query, head_size);
+  for (int32_t d = static_cast<int32_t>(threadIdx.x) % kWarpSize; d < head_size; d += kWarpSize) {
     float max = NegativeInfinity<float>(), sum = 0, value = 0;
     for (int32_t i = 0; i < num_partitions; ++i) {
-      const float* state = args.StateOf(unit, query, i);
+      const float* state = args.StateOf(tile, unit, query, i, head_size);
       float running_factor, factor;
       MergeSums(state[0], state[1], &max, &sum, &running_factor, &factor);
       value = MergeValue(value, running_factor, state[2 + d], factor);
@@ -145,11 +170,12 @@ __global__ void MergePartitionsKernel(AttentionArguments args) {
 }
 
 // Uses one block for all partitions of a unit.
-template <typename Element, int kQueries, int kHeadSize>
+template <typename Element, int kQueries, int kHeadSize, bool kIsExact>
 __global__ void __launch_bounds__(kAttentionThreads) WholeAttentionKernel(AttentionArguments args) {
-  const TileView view = ViewOf(args, blockIdx.x);
+  const auto head_size = HeadSizeOf<kHeadSize, kIsExact>(args);
+  const auto block = static_cast<int32_t>(blockIdx.x);
+  const TileView view = ViewOf(args, block / args.units_of_tile, block % args.units_of_tile);
   __shared__ AttentionShared<kQueries, kHeadSize> shared;
-  const auto head_size = static_cast<int32_t>(args.p.pages.head_size);
   LoadQueries(view, static_cast<const Element*>(args.p.q_TND), args.p.q_row_stride, head_size,
               args.scale_log2e, &shared);
   const auto thread = static_cast<int32_t>(threadIdx.x);
@@ -161,7 +187,7 @@ __global__ void __launch_bounds__(kAttentionThreads) WholeAttentionKernel(Attent
   const int32_t last = EndPartition(view) - 1;
   for (int32_t partition = FirstPartition(view); partition <= last; ++partition) {
     float sums[kQueries][2];
-    Attend<Element, kQueries>(args, view, partition, &shared, sums);
+    Attend<Element, kQueries>(args, view, partition, head_size, &shared, sums);
     if (thread < view.num_queries) {
       MergeSums(shared.max[thread], shared.sum[thread], &shared.running_max[thread],
                 &shared.running_sum[thread], &shared.running_factor[thread],
@@ -171,7 +197,7 @@ __global__ void __launch_bounds__(kAttentionThreads) WholeAttentionKernel(Attent
       running[i] = MergeValue(running[i], shared.running_factor[query], sum, shared.factor[query]);
       if (partition == last) {
         Store(running[i] / shared.running_sum[query],
-              OutputOf<Element>(args, view, query) + column);
+              OutputOf<Element>(args, view, query, head_size) + column);
       }
     });
   }
@@ -183,21 +209,24 @@ AttentionArguments ArgumentsOf(const PlainPagedAttention& p) {
   args.p = p;
   const int64_t group = p.num_heads / p.pages.num_kv_heads;
   const int64_t queries = TileQueries(p.pages.head_size);
+  args.group = static_cast<int32_t>(group);
   args.heads_of_part = static_cast<int32_t>(std::min(group, queries));
   args.parts = static_cast<int32_t>(CeilDiv(group, queries));
+  args.units_of_tile = static_cast<int32_t>(p.pages.num_kv_heads) * args.parts;
   args.window = static_cast<int32_t>(
       std::min<int64_t>(p.sliding_window, std::numeric_limits<int32_t>::max()));
   args.scale_log2e = static_cast<float>(p.scale * 1.4426950408889634);
-  args.max_queries = args.heads_of_part * p.counts.max_split_rows;
+  args.max_queries = args.heads_of_part * static_cast<int32_t>(p.counts.max_split_rows);
   const int64_t longest = CeilDiv(p.counts.max_split_positions, kPartition);
   if (p.sliding_window > 0) {
     // The number of partitions that the window's positions can touch.
     const int64_t seen = p.sliding_window + p.counts.max_split_rows - 1;
-    args.partitions_of_tile = std::min(longest, (seen - 1) / kPartition + 2);
+    args.partitions_of_tile =
+        static_cast<int32_t>(std::min(longest, (seen - 1) / kPartition + 2));
   } else if (p.counts.num_partitions == p.counts.num_split * longest) {
     // So it is in LayOutDecodeStep, where most blocks of threads end at once if the sequences are
     // short: they end sooner without a search for their tile.
-    args.partitions_of_tile = longest;
+    args.partitions_of_tile = static_cast<int32_t>(longest);
   }
   return args;
 }
@@ -234,20 +263,52 @@ std::string ArgumentError(const PlainPagedAttention& p, const DeviceContext& con
   return problem.str();
 }
 
+using SplitKernel = void (*)(AttentionArguments args, int32_t stride);
+using WholeKernel = void (*)(AttentionArguments args);
+
+// Kernels for the usual head sizes in bfloat16, and for the few queries of a decode step: more of
+// their blocks run at the same time. The results are those of the kernels for all sizes.
+template <int kHeadSize>
+SplitKernel ExactSplitKernel(int32_t num_queries) {
+  if (num_queries <= 4) return SplitAttentionKernel<__nv_bfloat16, 4, kHeadSize, true>;
+  if (num_queries <= 8) return SplitAttentionKernel<__nv_bfloat16, 8, kHeadSize, true>;
+  return nullptr;
+}
+SplitKernel ExactSplitKernelFor(const AttentionArguments& args) {
+  if (args.p.pages.dtype != DataType::kBFloat16) return nullptr;
+  if (args.p.pages.head_size == 64) return ExactSplitKernel<64>(args.max_queries);
+  if (args.p.pages.head_size == 128) return ExactSplitKernel<128>(args.max_queries);
+  return nullptr;
+}
+WholeKernel ExactWholeKernelFor(const AttentionArguments& args) {
+  const bool exact = args.p.pages.dtype == DataType::kBFloat16 && args.p.pages.head_size == 128;
+  return exact ? WholeAttentionKernel<__nv_bfloat16, kNarrowTileQueries, 128, true> : nullptr;
+}
+
 template <typename Element, int kQueries, int kHeadSize>
 std::string RunAttention(AttentionArguments args, const DeviceContext& context) {
   const PagedTileCounts& counts = args.p.counts;
-  const int64_t units = args.UnitsOfTile();
-  std::string error = Launch("SplitAttention", SplitAttentionKernel<Element, kQueries, kHeadSize>,
-                             NumPartitions(args) * units, kAttentionThreads, context.stream, args);
+  const int64_t units = args.units_of_tile, num_split = counts.num_split * units;
+  int64_t stride = 0, num_blocks = NumPartitions(args) * units;
+  if (args.partitions_of_tile > 0 && num_split > 0) {
+    stride = std::clamp<int64_t>(kMaxSplitBlocks / num_split, 1, args.partitions_of_tile);
+    num_blocks = num_split * stride;
+  }
+  SplitKernel split = ExactSplitKernelFor(args);
+  if (split == nullptr) split = SplitAttentionKernel<Element, kQueries, kHeadSize, false>;
+  std::string error = Launch("SplitAttention", split, num_blocks, kAttentionThreads, context.stream,
+                             args, static_cast<int32_t>(stride));
   if (!error.empty()) return error;
+  const int64_t num_queries = num_split * args.max_queries;
   error = Launch("MergePartitions", MergePartitionsKernel<Element>,
-                 counts.num_split * units * args.max_queries, kMergeThreads, context.stream, args);
+                 CeilDiv(num_queries, kMergeWarps), kMergeWarps * kWarpSize, context.stream, args,
+                 static_cast<int32_t>(num_queries));
   if (!error.empty()) return error;
-  args.first_tile = counts.num_split;
-  return Launch("WholeAttention", WholeAttentionKernel<Element, kQueries, kHeadSize>,
-                (counts.num_tiles - counts.num_split) * units, kAttentionThreads, context.stream,
-                args);
+  args.first_tile = static_cast<int32_t>(counts.num_split);
+  WholeKernel whole = ExactWholeKernelFor(args);
+  if (whole == nullptr) whole = WholeAttentionKernel<Element, kQueries, kHeadSize, false>;
+  return Launch("WholeAttention", whole, (counts.num_tiles - counts.num_split) * units,
+                kAttentionThreads, context.stream, args);
 }
 
 }  // namespace
@@ -255,7 +316,7 @@ std::string RunAttention(AttentionArguments args, const DeviceContext& context) 
 
 int64_t PagedAttentionWorkspaceBytes(const PlainPagedAttention& problem) {
   const cuda::AttentionArguments args = cuda::ArgumentsOf(problem);
-  return cuda::NumPartitions(args) * args.UnitsOfTile() * args.max_queries *
+  return cuda::NumPartitions(args) * args.units_of_tile * args.max_queries *
          (problem.pages.head_size + 2) * static_cast<int64_t>(sizeof(float));
 }
 

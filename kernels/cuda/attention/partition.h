@@ -25,13 +25,16 @@ inline constexpr int kPagesOfPartition = kPartition / static_cast<int>(kBlockTok
 // time.
 inline constexpr int kLanesPerKey = 8;
 inline constexpr int kChunk = 8;
+// The number of values that a thread loads before it uses the first, so that it waits for memory
+// once.
+inline constexpr int kValuesAtOnce = 8;
 static_assert(kAttentionThreads == kLanesPerKey * kBlockTokens);
 
 // The keys that the queries of a tile see. Query q is head first_head + q % heads of row q / heads.
 struct TileView {
   PagedTile tile;
-  int64_t kv_head = 0;
-  int64_t first_head = 0;
+  int32_t kv_head = 0;
+  int32_t first_head = 0;
   int32_t heads = 0;
   int32_t num_queries = 0;
   int32_t window = 0;  // 0: none
@@ -42,6 +45,8 @@ struct TileView {
     const int32_t position = PositionOf(query);
     return key <= position && (window == 0 || key > position - window);
   }
+  // Whether every query sees every key of [FirstKey, EndKey).
+  __device__ bool AllSeeAll() const { return tile.num_rows == 1; }
   // The keys that at least one query sees are [FirstKey, EndKey).
   __device__ int32_t FirstKey() const {
     const int32_t first = tile.first_position - window + 1;
@@ -76,23 +81,24 @@ __device__ inline float MergeValue(float running, float running_factor, float va
   return fmaf(running, running_factor, value * factor);
 }
 
-struct alignas(16) BfloatChunk {
-  __nv_bfloat16 x[kChunk];
+template <typename Element>
+struct alignas(16) Chunk {
+  Element x[kChunk];
 };
 template <typename Element>
 struct alignas(2 * sizeof(Element)) Pair {
   Element x[2];
 };
 
-__device__ inline void LoadWholeChunk(const float* from, float* to) {
-  for (int half = 0; half < 2; ++half) {
-    const Float4 four = reinterpret_cast<const Float4*>(from)[half];
-    for (int i = 0; i < 4; ++i) to[half * 4 + i] = four.x[i];
+// Returns elements d to d + 7 of a key, with zeros from head_size on.
+template <typename Element>
+__device__ Chunk<Element> LoadChunk(const Element* key, int32_t d, int32_t head_size) {
+  if (head_size % kChunk == 0) return *reinterpret_cast<const Chunk<Element>*>(key + d);
+  Chunk<Element> chunk;
+  for (int i = 0; i < kChunk; ++i) {
+    Store(d + i < head_size ? Load(key + d + i) : 0.0f, &chunk.x[i]);
   }
-}
-__device__ inline void LoadWholeChunk(const __nv_bfloat16* from, float* to) {
-  const BfloatChunk chunk = *reinterpret_cast<const BfloatChunk*>(from);
-  for (int i = 0; i < kChunk; ++i) to[i] = __bfloat162float(chunk.x[i]);
+  return chunk;
 }
 
 // Writes the queries times `scale` to shared memory, followed by zeros.
@@ -100,12 +106,12 @@ template <typename Element, typename Shared>
 __device__ void LoadQueries(const TileView& view, const Element* q_TND, int64_t row_stride,
                             int32_t head_size, float scale, Shared* shared) {
   const auto padded_size = static_cast<int32_t>(RoundUp(head_size, kChunk));
-  for (int32_t query = 0; query < view.num_queries; ++query) {
+  const int32_t num = view.num_queries * padded_size;
+  for (auto i = static_cast<int32_t>(threadIdx.x); i < num; i += kAttentionThreads) {
+    const int32_t query = i / padded_size, d = i % padded_size;
     const Element* from = q_TND + (view.tile.first_row + query / view.heads) * row_stride +
                           (view.first_head + query % view.heads) * head_size;
-    for (int32_t d = static_cast<int32_t>(threadIdx.x); d < padded_size; d += kAttentionThreads) {
-      shared->queries[query][d] = d < head_size ? Load(from + d) * scale : 0.0f;
-    }
+    shared->queries[query][d] = d < head_size ? Load(from + d) * scale : 0.0f;
   }
 }
 
@@ -120,56 +126,64 @@ __device__ void LoadBlocks(const TileView& view, int32_t partition, Shared* shar
   shared->blocks[page] = used ? view.block_table[first / kPage] : -1;
 }
 
-// Computes the dot products of every query with the calling thread's elements of a key.
+// Computes the scores of the partition's keys: -inf where a query does not see a key.
 template <typename Element, int kQueries, typename Shared>
-__device__ void DotElements(const TileView& view, const Element* key, int32_t head_size,
-                            const Shared& shared, float* dots) {
-  const int32_t lane = static_cast<int32_t>(threadIdx.x) % kLanesPerKey;
-  const bool whole_chunks = head_size % kChunk == 0;
-  for (int32_t d = lane * kChunk; d < head_size; d += kLanesPerKey * kChunk) {
-    float chunk[kChunk];
-    if (whole_chunks) {
-      LoadWholeChunk(key + d, chunk);
-    } else {
-      for (int i = 0; i < kChunk; ++i) chunk[i] = d + i < head_size ? Load(key + d + i) : 0.0f;
+__device__ void ScoreKeys(const TileView& view, const Element* keys_BKPD, int32_t num_kv_heads,
+                          int32_t head_size, int32_t partition, Shared* shared) {
+  // The number of keys that a thread loads before it uses the first.
+  constexpr int kPages = kQueries <= 8 ? 2 : 1;
+  static_assert(kPagesOfPartition % kPages == 0);
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  const int32_t place = thread / kLanesPerKey, lane = thread % kLanesPerKey;
+  for (int first_page = 0; first_page < kPagesOfPartition; first_page += kPages) {
+    const Element* keys[kPages];  // null: no query sees it
+#pragma unroll
+    for (int page = 0; page < kPages; ++page) {
+      const int64_t block = shared->blocks[first_page + page];
+      const int32_t position = partition * kPartition +
+                               (first_page + page) * static_cast<int32_t>(kBlockTokens) + place;
+      const bool seen = position >= view.FirstKey() && position < view.EndKey();
+      keys[page] = seen ? keys_BKPD + ((block * num_kv_heads + view.kv_head) * kBlockTokens +
+                                       place) * head_size
+                        : nullptr;
     }
-    for (int query = 0; query < kQueries; ++query) {
-      if (query < view.num_queries) {
-        for (int i = 0; i < kChunk; ++i) {
-          // Shared memory is as wide as the chunks; it is 0 from D on.
-          dots[query] = fmaf(shared.queries[query][d + i], chunk[i], dots[query]);
+    float dots[kPages][kQueries] = {};
+    for (int32_t d = lane * kChunk; d < head_size; d += kLanesPerKey * kChunk) {
+      Chunk<Element> chunks[kPages];
+#pragma unroll
+      for (int page = 0; page < kPages; ++page) {
+        chunks[page] =
+            keys[page] != nullptr ? LoadChunk(keys[page], d, head_size) : Chunk<Element>{};
+      }
+      for (int query = 0; query < kQueries; ++query) {
+        if (query >= view.num_queries) break;
+#pragma unroll
+        for (int page = 0; page < kPages; ++page) {
+          for (int i = 0; i < kChunk; ++i) {
+            // Shared memory is as wide as the chunks; it is 0 from D on.
+            dots[page][query] =
+                fmaf(shared->queries[query][d + i], Load(&chunks[page].x[i]), dots[page][query]);
+          }
         }
       }
     }
-  }
-}
-
-// Computes the scores of the partition's keys: -inf where a query does not see a key.
-template <typename Element, int kQueries, typename Shared>
-__device__ void ScoreKeys(const TileView& view, const Element* keys_BKPD, int64_t num_kv_heads,
-                          int32_t head_size, int32_t partition, Shared* shared) {
-  const auto thread = static_cast<int32_t>(threadIdx.x);
-  const int32_t place = thread / kLanesPerKey;
-  for (int page = 0; page < kPagesOfPartition; ++page) {
-    const int32_t in_partition = page * static_cast<int32_t>(kBlockTokens) + place;
-    const int32_t position = partition * kPartition + in_partition;
-    const int64_t block = shared->blocks[page];
-    float dots[kQueries] = {};
-    if (position >= view.FirstKey() && position < view.EndKey()) {
-      const Element* key =
-          keys_BKPD + ((block * num_kv_heads + view.kv_head) * kBlockTokens + place) * head_size;
-      DotElements<Element, kQueries>(view, key, head_size, *shared, dots);
-    }
-    for (int query = 0; query < kQueries; ++query) {
-      if (query < view.num_queries) {
-        float score = dots[query];
-        // All threads evaluate this condition alike: a page that no query sees has no block.
-        for (int mask = kLanesPerKey / 2; mask > 0 && block >= 0; mask /= 2) {
+#pragma unroll
+    for (int page = 0; page < kPages; ++page) {
+      const int32_t in_partition =
+          (first_page + page) * static_cast<int32_t>(kBlockTokens) + place;
+      // All threads evaluate this condition alike: a page that no query sees has no block.
+      const bool used = shared->blocks[first_page + page] >= 0;
+      for (int query = 0; query < kQueries; ++query) {
+        if (query >= view.num_queries) break;
+        float score = dots[page][query];
+        for (int mask = kLanesPerKey / 2; mask > 0 && used; mask /= 2) {
           score += __shfl_xor_sync(0xffffffffu, score, mask);
         }
-        if (thread % kLanesPerKey == 0) {
-          shared->weights[query][in_partition] =
-              view.Sees(query, position) ? score : NegativeInfinity<float>();
+        if (lane == 0) {
+          const bool sees = keys[page] != nullptr &&
+                            (view.AllSeeAll() ||
+                             view.Sees(query, partition * kPartition + in_partition));
+          shared->weights[query][in_partition] = sees ? score : NegativeInfinity<float>();
         }
       }
     }
@@ -211,39 +225,55 @@ __device__ void WeighKeys(const TileView& view, Shared* shared) {
 }
 
 // Each pair of columns is assigned to a thread. The remaining threads form further groups, and the
-// groups take keys in turn.
+// groups take the keys of a page in turn.
 __device__ inline int32_t NumGroups(int32_t head_size) {
   return kAttentionThreads / (head_size / 2);
 }
 
-// Sums the weighted values of a thread's two columns over every NumGroups-th key.
+// Sums the weighted values of a thread's two columns over every NumGroups-th key of each page.
 template <typename Element, int kQueries, typename Shared>
-__device__ void SumValues(const TileView& view, const Element* values_BKPD, int64_t num_kv_heads,
+__device__ void SumValues(const TileView& view, const Element* values_BKPD, int32_t num_kv_heads,
                           int32_t head_size, int32_t partition, const Shared& shared,
                           float (*sums)[2]) {
+  constexpr int32_t kPage = static_cast<int32_t>(kBlockTokens);
   const int32_t pairs = head_size / 2, groups = NumGroups(head_size);
   const int32_t pair = static_cast<int32_t>(threadIdx.x) % pairs;
   const int32_t group = static_cast<int32_t>(threadIdx.x) / pairs;
   for (int query = 0; query < kQueries; ++query) sums[query][0] = sums[query][1] = 0;
   if (group >= groups) return;
-  const int32_t start = partition * kPartition;
-  for (int32_t j = group; j < kPartition; j += groups) {
-    const int32_t position = start + j;
-    if (position < view.FirstKey() || position >= view.EndKey()) continue;
-    const int64_t block = shared.blocks[j / kBlockTokens];
-    const Element* value =
-        values_BKPD +
-        ((block * num_kv_heads + view.kv_head) * kBlockTokens + j % kBlockTokens) * head_size;
-    const Pair<Element> stored = reinterpret_cast<const Pair<Element>*>(value)[pair];
-    const float x = Load(&stored.x[0]), y = Load(&stored.x[1]);
-    // Zero times infinity is NaN: values that are not finite count only for the queries that see
-    // them.
-    const bool finite = x - x == 0 && y - y == 0;
-    for (int query = 0; query < kQueries; ++query) {
-      if (query < view.num_queries && (finite || view.Sees(query, position))) {
-        const float weight = shared.weights[query][j];
-        sums[query][0] = fmaf(weight, x, sums[query][0]);
-        sums[query][1] = fmaf(weight, y, sums[query][1]);
+  for (int32_t page = 0; page < kPagesOfPartition; ++page) {
+    const int64_t block = shared.blocks[page];
+    if (block < 0) continue;
+    const Element* values =
+        values_BKPD + (block * num_kv_heads + view.kv_head) * kPage * head_size + 2 * pair;
+    const int32_t start = partition * kPartition + page * kPage;
+    const int32_t first = view.FirstKey() - start;
+    const int32_t end = view.EndKey() - start < kPage ? view.EndKey() - start : kPage;
+    for (int32_t j = group; j < end; j += kValuesAtOnce * groups) {
+      Pair<Element> stored[kValuesAtOnce];
+#pragma unroll
+      for (int i = 0; i < kValuesAtOnce; ++i) {
+        const int32_t key = j + i * groups;
+        if (key >= first && key < end) {
+          stored[i] = *reinterpret_cast<const Pair<Element>*>(values + key * head_size);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kValuesAtOnce; ++i) {
+        const int32_t key = j + i * groups;
+        if (key < first || key >= end) continue;
+        const float x = Load(&stored[i].x[0]), y = Load(&stored[i].x[1]);
+        // Zero times infinity is NaN: values that are not finite count only for the queries that
+        // see them.
+        const bool counts = view.AllSeeAll() || (x - x == 0 && y - y == 0);
+        for (int query = 0; query < kQueries; ++query) {
+          if (query >= view.num_queries) break;
+          if (counts || view.Sees(query, start + key)) {
+            const float weight = shared.weights[query][page * kPage + key];
+            sums[query][0] = fmaf(weight, x, sums[query][0]);
+            sums[query][1] = fmaf(weight, y, sums[query][1]);
+          }
+        }
       }
     }
   }
@@ -251,7 +281,8 @@ __device__ void SumValues(const TileView& view, const Element* values_BKPD, int6
 
 // The elements [queries, D] of a tile are distributed over the threads; each has at most this many.
 template <int kQueries, int kHeadSize>
-inline constexpr int kElementsPerThread = kQueries* kHeadSize / kAttentionThreads;
+inline constexpr int kElementsPerThread =
+    (kQueries * kHeadSize + kAttentionThreads - 1) / kAttentionThreads;
 
 // Adds up the groups' sums and calls take(i, query, column, sum) for the calling thread's elements;
 // i < kElementsPerThread is the same for the same element in every call. Overwrites the weights.

@@ -92,8 +92,8 @@ class CudaPagedAttentionTest : public CudaTest, public ::testing::WithParamInter
 // needs few queries per tile.
 TEST_P(CudaPagedAttentionTest, MatchesDoubleLoops) {
   for (const AttentionShape& shape :
-       {Shape(2, 1, 1), Shape(64, 1, 2), Shape(80, 1, 3), Shape(130, 1, 2), Shape(256, 1, 5),
-        Shape(258, 1, 3), Shape(512, 1, 1)}) {
+       {Shape(2, 1, 1), Shape(64, 1, 2), Shape(80, 1, 3), Shape(128, 2, 7), Shape(130, 1, 2),
+        Shape(256, 1, 5), Shape(258, 1, 3), Shape(512, 1, 1)}) {
     // More than one partition where that is not slow.
     const std::vector<int64_t> lengths = {1, 40, shape.head_size == 64 ? 290 : 36};
     const std::vector<Stored> sequences = RandomSequences(shape, lengths);
@@ -133,24 +133,23 @@ TEST_P(CudaPagedAttentionTest, WindowsHideOldKeys) {
   }
 }
 
+// For head sizes with and without kernels of their own.
 TEST_P(CudaPagedAttentionTest, BitsDoNotDependOnChunksBatchOrBlocks) {
-  for (int64_t head_size : {48, 264}) {
-    for (int64_t window : {0, 265}) {
-      const AttentionShape shape = Shape(head_size, 1, head_size == 48 ? 2 : 1, window);
-      const std::vector<Stored> sequences = RandomSequences(shape, {280, 50});
-      PagedRun whole(shape, sequences, 4);
-      whole.Run({{0, 280}, {1, 50}});
-      PagedRun chunks(shape, sequences, 5);
-      chunks.RunAll({{{1, 7}},
-                     {{0, 253}},
-                     {{1, 1}, {0, 3}},
-                     {{0, 1}, {1, 2}},
-                     {{0, 10}, {1, 39}},
-                     {{1, 1}, {0, 4}},
-                     {{0, 1}},
-                     {{0, 8}}});
-      ExpectSameBits(whole.outputs(), chunks.outputs(), NameOf(shape));
-    }
+  for (const AttentionShape& shape :
+       {Shape(48, 1, 2, 265), Shape(64, 1, 7), Shape(128, 1, 2), Shape(264, 1, 1, 265)}) {
+    const std::vector<Stored> sequences = RandomSequences(shape, {280, 50});
+    PagedRun whole(shape, sequences, 4);
+    whole.Run({{0, 280}, {1, 50}});
+    PagedRun chunks(shape, sequences, 5);
+    chunks.RunAll({{{1, 7}},
+                   {{0, 253}},
+                   {{1, 1}, {0, 3}},
+                   {{0, 1}, {1, 2}},
+                   {{0, 10}, {1, 39}},
+                   {{1, 1}, {0, 4}},
+                   {{0, 1}},
+                   {{0, 8}}});
+    ExpectSameBits(whole.outputs(), chunks.outputs(), NameOf(shape));
   }
 }
 
