@@ -42,6 +42,14 @@ __device__ T BlockReduce(T value, T* scratch, Combine combine) {
   return result;
 }
 
+// Returns the sum over the lanes of a warp, the same in every lane.
+__device__ inline float WarpSum(float value) {
+  for (int mask = kWarpSize / 2; mask > 0; mask /= 2) {
+    value += __shfl_xor_sync(0xffffffffu, value, mask);
+  }
+  return value;
+}
+
 struct alignas(16) Float4 {
   float x[4];
 };

@@ -1,4 +1,4 @@
-// The norm and rotation of one head by a block of threads, for training
+// The norm and rotation of one head by a warp, for training
 // (taopd/layers/norms_and_swiglu.h) and for inference (taopd/attention/paged_attention_cuda.h).
 #pragma once
 
@@ -20,8 +20,13 @@ __device__ float Round(float value) {
 // Returns the sum over the block's threads, the same in every thread.
 template <int kThreads>
 __device__ float Sum(float value) {
-  __shared__ float scratch[kThreads];
-  return BlockReduce<kThreads>(value, scratch, SumOf());
+  __shared__ float sums[kThreads / kWarpSize];
+  value = WarpSum(value);
+  if (threadIdx.x % kWarpSize == 0) sums[threadIdx.x / kWarpSize] = value;
+  __syncthreads();
+  float total = 0;
+  for (int warp = 0; warp < kThreads / kWarpSize; ++warp) total += sums[warp];
+  return total;
 }
 
 __device__ inline float InverseRms(float sum_of_squares, int64_t n, float eps) {
@@ -30,24 +35,24 @@ __device__ inline float InverseRms(float sum_of_squares, int64_t n, float eps) {
 
 // Normalizes and rotates one head of `size` elements. Null pointers leave out the norm (`weight`),
 // the rotation (cos and sin) and the result 1 / rms (inverse_rms_out). `out` may be x itself.
-// Every thread of the block calls it.
-template <int kThreads, typename Element>
+// Every lane of the warp calls it.
+template <typename Element>
 __device__ void NormRotateHead(const Element* x, const Element* weight, const Element* cos,
                                const Element* sin, int64_t size, float eps, Element* out,
                                float* inverse_rms_out) {
-  const int64_t half = size / 2;
+  const int64_t half = size / 2, lane = threadIdx.x % kWarpSize;
   float inverse_rms = 1;
   if (weight != nullptr) {
     float squares = 0;
-    for (int64_t i = threadIdx.x; i < size; i += kThreads) squares += Load(x + i) * Load(x + i);
-    inverse_rms = InverseRms(Sum<kThreads>(squares), size, eps);
-    if (inverse_rms_out != nullptr && threadIdx.x == 0) *inverse_rms_out = inverse_rms;
+    for (int64_t i = lane; i < size; i += kWarpSize) squares += Load(x + i) * Load(x + i);
+    inverse_rms = InverseRms(WarpSum(squares), size, eps);
+    if (inverse_rms_out != nullptr && lane == 0) *inverse_rms_out = inverse_rms;
   }
   const auto ready = [&](int64_t i) {
     if (weight == nullptr) return Load(x + i);
     return Round<Element>(Round<Element>(Load(x + i) * inverse_rms) * Load(weight + i));
   };
-  for (int64_t i = threadIdx.x; i < half; i += kThreads) {
+  for (int64_t i = lane; i < half; i += kWarpSize) {
     const float first = ready(i), second = ready(half + i);
     if (cos == nullptr) {
       Store(first, out + i);

@@ -6,7 +6,7 @@ namespace taopd {
 namespace cuda {
 namespace {
 
-constexpr int kThreads = 64;  // threads for one head of one row
+constexpr int kHeadWarps = 8;  // warps of a block
 
 std::string ArgumentError(const RotateAndAppend& p) {
   if (std::string error = PagesError(p.pages, p.num_heads); !error.empty()) return error;
@@ -26,14 +26,16 @@ std::string ArgumentError(const RotateAndAppend& p) {
   return problem.str();
 }
 
-// Uses one block per head of a row: first the query heads, if they are requested, then the key
+// Uses one warp per head of a row: first the query heads, if they are requested, then the key
 // heads and the value heads.
 template <typename Element>
 __global__ void RotateAndAppendKernel(RotateAndAppend p) {
   const int64_t D = p.pages.head_size, K = p.pages.num_kv_heads;
   const int64_t num_queries = p.q_TND != nullptr ? p.num_heads : 0;
   const int64_t heads = num_queries + 2 * K;
-  const int64_t row = blockIdx.x / heads, head = blockIdx.x % heads;
+  const int64_t index = static_cast<int64_t>(blockIdx.x) * kHeadWarps + threadIdx.x / kWarpSize;
+  const int64_t row = index / heads, head = index % heads;
+  if (row >= p.num_rows) return;
   const auto* cos = static_cast<const Element*>(p.cos_TD);
   const auto* sin = static_cast<const Element*>(p.sin_TD);
   if (cos != nullptr) {
@@ -41,7 +43,7 @@ __global__ void RotateAndAppendKernel(RotateAndAppend p) {
     sin += row * D;
   }
   if (head < num_queries) {
-    NormRotateHead<kThreads>(
+    NormRotateHead(
         static_cast<const Element*>(p.q_TND) + row * p.q_row_stride + head * D,
         static_cast<const Element*>(p.q_norm_D), cos, sin, D, p.eps,
         static_cast<Element*>(p.q_out_TND) + row * p.q_out_row_stride + head * D, nullptr);
@@ -53,7 +55,7 @@ __global__ void RotateAndAppendKernel(RotateAndAppend p) {
       p.block_tables_SM[p.sequences_T[row] * p.max_blocks + position / kBlockTokens];
   const int64_t place = ((block * K + kv_head) * kBlockTokens + position % kBlockTokens) * D;
   if (head < num_queries + K) {
-    NormRotateHead<kThreads>(
+    NormRotateHead(
         static_cast<const Element*>(p.k_TKD) + row * p.k_row_stride + kv_head * D,
         static_cast<const Element*>(p.k_norm_D), cos, sin, D, p.eps,
         static_cast<Element*>(p.pages.keys_BKPD) + place, nullptr);
@@ -61,7 +63,7 @@ __global__ void RotateAndAppendKernel(RotateAndAppend p) {
   }
   const Element* value = static_cast<const Element*>(p.v_TKD) + row * p.v_row_stride + kv_head * D;
   Element* stored = static_cast<Element*>(p.pages.values_BKPD) + place;
-  for (int64_t i = threadIdx.x; i < D; i += kThreads) stored[i] = value[i];
+  for (int64_t i = threadIdx.x % kWarpSize; i < D; i += kWarpSize) stored[i] = value[i];
 }
 
 }  // namespace
@@ -73,8 +75,8 @@ std::string RotateAndAppendCuda(const RotateAndAppend& p, const DeviceContext& c
                           ? cuda::RotateAndAppendKernel<float>
                           : cuda::RotateAndAppendKernel<__nv_bfloat16>;
   const int64_t heads = (p.q_TND != nullptr ? p.num_heads : 0) + 2 * p.pages.num_kv_heads;
-  return cuda::Launch("RotateAndAppend", kernel, p.num_rows * heads, cuda::kThreads, context.stream,
-                      p);
+  return cuda::Launch("RotateAndAppend", kernel, CeilDiv(p.num_rows * heads, cuda::kHeadWarps),
+                      cuda::kHeadWarps * cuda::kWarpSize, context.stream, p);
 }
 
 }  // namespace taopd

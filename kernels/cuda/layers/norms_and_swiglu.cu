@@ -13,8 +13,7 @@ namespace {
 
 constexpr int kRowThreads = 256;      // threads for one row of a hidden state
 constexpr int kRowsAtOnce = 4;        // rows of one reduction in RmsNormBackward
-constexpr int kHeadThreads = 64;      // threads for one head
-constexpr int kHeadWarps = 8;         // warps that share the heads of a partial sum
+constexpr int kHeadWarps = 8;         // warps of a block, which share its heads
 constexpr int kSharedHeadSize = 512;  // the largest head whose sums are in shared memory
 constexpr int kFlatThreads = 256;
 constexpr int kFlatElements = 4;  // elements of a thread
@@ -116,23 +115,18 @@ __global__ void SumPartialsKernel(const float* partials, int64_t num_partials, i
   Store(total, d_weight + i);
 }
 
-// Uses one block per head.
+// Uses one warp per head.
 template <typename Element>
 __global__ void HeadsForwardKernel(HeadsForward p) {
-  const int64_t row = blockIdx.x, D = p.head_size, token = row / p.num_heads;
-  NormRotateHead<kHeadThreads>(static_cast<const Element*>(p.x_TAD) + row * D,
-                               static_cast<const Element*>(p.weight_D),
-                               static_cast<const Element*>(p.cos_TD) + token * D,
-                               static_cast<const Element*>(p.sin_TD) + token * D, D, p.eps,
-                               static_cast<Element*>(p.out_TAD) + row * D,
-                               p.inverse_rms_TA != nullptr ? p.inverse_rms_TA + row : nullptr);
-}
-
-__device__ inline float WarpSum(float value) {
-  for (int mask = kWarpSize / 2; mask > 0; mask /= 2) {
-    value += __shfl_xor_sync(0xffffffffu, value, mask);
-  }
-  return value;
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * kHeadWarps + threadIdx.x / kWarpSize;
+  const int64_t D = p.head_size, token = row / p.num_heads;
+  if (token >= p.num_tokens) return;
+  NormRotateHead(static_cast<const Element*>(p.x_TAD) + row * D,
+                 static_cast<const Element*>(p.weight_D),
+                 static_cast<const Element*>(p.cos_TD) + token * D,
+                 static_cast<const Element*>(p.sin_TD) + token * D, D, p.eps,
+                 static_cast<Element*>(p.out_TAD) + row * D,
+                 p.inverse_rms_TA != nullptr ? p.inverse_rms_TA + row : nullptr);
 }
 
 // Uses one block for the tokens of one partial sum. Its warps take the heads in turn and need no
@@ -294,8 +288,8 @@ std::string RmsNormBackwardCuda(const RmsNormBackward& p, const DeviceContext& c
 std::string HeadsForwardCuda(const HeadsForward& p, const DeviceContext& context) {
   const auto kernel = p.dtype == DataType::kFloat32 ? cuda::HeadsForwardKernel<float>
                                                     : cuda::HeadsForwardKernel<__nv_bfloat16>;
-  return Launch("HeadsForward", kernel, p.num_tokens * p.num_heads, cuda::kHeadThreads,
-                context.stream, p);
+  return Launch("HeadsForward", kernel, CeilDiv(p.num_tokens * p.num_heads, cuda::kHeadWarps),
+                cuda::kHeadWarps * cuda::kWarpSize, context.stream, p);
 }
 
 std::string HeadsBackwardCuda(const HeadsBackward& p, const DeviceContext& context) {
