@@ -16,7 +16,7 @@ fi
 cd "$1"
 cmake --preset cuda -B "$2" -DTAOPD_TORCH_DIR="$3"
 TAOPD_CUDA_STRICT=1 cmake --build "$2" --target taopd-teacher taopd-trainer gpu_kernels_test gpu_attention_test \
-  gpu_heads_test gpu_engine_test gpu_heads_bench
+  gpu_heads_test gpu_engine_test gpu_heads_bench gpu_attention_bench
 for program in bin/taopd-teacher bin/taopd-trainer tests-bin/gpu_kernels_test tests-bin/gpu_heads_test; do
   readelf -d "$2/$program" | grep -q 'NEEDED.*libcudart' || { echo "$program is not linked with the CUDA run-time"; exit 1; }
 done

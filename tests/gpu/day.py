@@ -9,8 +9,9 @@ the reason; nothing of this project is at fault), or not reached (a part that it
 is up). The results file has the date, the commit (with "-dirty" if files differ from it), the device, the driver, the
 command and a line for each part. It is written again after each part, so that an interrupted run leaves what it knows.
 
-    --build-dir DIR   a build of the preset cuda; it is made, or brought up to date. With --rehearse: one of the preset
-                      cpu (default: build/cpu)
+    --build-dir DIR   a build of the preset cuda; it is made, or brought up to date, unless DIR has programs but no
+                      build system: those were built elsewhere. With --rehearse: one of the preset cpu (default: build/cpu)
+    --commit ID       the commit, where the tree has no history of git
     --out DIR         where the results file and the logs are written (default: build/gpu/results)
     --limit SECONDS   time for all parts together, without the build (default: 600)
     --only PART       run this part and what it needs; repeatable
@@ -50,7 +51,7 @@ class Day:
         self.out = pathlib.Path(options.out).resolve()
         self.out.mkdir(parents=True, exist_ok=True)
         self.work = pathlib.Path(work_dir)
-        self.commit = commit_of_tree()
+        self.commit = options.commit or commit_of_tree()
         self.facts = {}       # of the device, for the head of the results
         self.deadline = None  # of the part that runs
         self.part_log = None
@@ -71,7 +72,17 @@ class Day:
         return max(0.1, self.deadline - time.monotonic())
 
     def run(self, command, expected=0, environment=None):
-        """Runs a command to its end within the part's time, and returns its output, which the part's log keeps."""
+        """Runs a command, which must end with `expected`, and returns its output."""
+        code, output = self.run_any(command, environment)
+        if code != expected:
+            lines = [line for line in output.splitlines() if line.strip()]
+            raise Failed(f"{pathlib.Path(command[0]).name} ended with {code}, not {expected}: "
+                         f"{lines[-1][:200] if lines else 'no output'}")
+        return output
+
+    def run_any(self, command, environment=None):
+        """Runs a command to its end within the part's time. Returns its exit code and its output, which the part's log
+        keeps."""
         with open(self.part_log, "a", encoding="utf-8") as log:
             log.write(f"$ {shlex.join(map(str, command))}\n")
         try:
@@ -85,11 +96,7 @@ class Day:
         except OSError as error:
             raise Failed(f"{command[0]}: {error.strerror}") from error
         self._log(result.stdout)
-        if result.returncode != expected:
-            lines = [line for line in result.stdout.splitlines() if line.strip()]
-            raise Failed(f"{pathlib.Path(command[0]).name} ended with {result.returncode}, not {expected}: "
-                         f"{lines[-1][:200] if lines else 'no output'}")
-        return result.stdout
+        return result.returncode, result.stdout
 
     def _log(self, text):
         with open(self.part_log, "a", encoding="utf-8") as log:
@@ -146,6 +153,7 @@ def wanted(only):
 def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build-dir")
+    parser.add_argument("--commit")
     parser.add_argument("--out", default="build/gpu/results")
     parser.add_argument("--limit", type=float, default=600)
     parser.add_argument("--only", action="append", default=[])

@@ -5,6 +5,7 @@ use small shapes."""
 import contextlib
 import dataclasses
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -25,6 +26,11 @@ NUM_STEPS = 4
 # The kernels that the check at the start of a training judges, one line of the log for each.
 CHECKED_KERNELS = ("norms", "rotation", "SiLU gates", "paged attention", "prefill attention", "student head", "scoring head",
                    "sampling", "AdamW")
+# compute-sanitizer's tools, and the tests that would take too long with each.
+SLOW_TESTS = "*MatchesTheCpuAtAllSizes"
+SLOWER_TESTS = (f"{SLOW_TESTS}:*ReferenceMoves*:*ForEveryObjective:*CallsRepeatBitForBit:*LargeVocabularies*:*WindowsHide*:"
+                "*BitsDoNotDepend*")
+CHECKS = {"memcheck": SLOW_TESTS, "racecheck": SLOWER_TESTS, "initcheck": SLOWER_TESTS}
 
 
 class Failed(Exception):
@@ -74,6 +80,8 @@ def build(day):
         if not is_built:
             raise Failed(f"{programs[0]} does not exist: build the preset cpu first")
         return f"{day.build_dir} was built before"
+    if is_built and not (day.build_dir / "CMakeCache.txt").exists():
+        return f"the programs of {day.build_dir}, built elsewhere"
     if is_built:
         day.run(["cmake", "--build", day.build_dir])  # it may be of another commit than this
         return f"{day.build_dir} is up to date"
@@ -91,14 +99,19 @@ def build(day):
 def kernel_tests(day):
     tests = {"cuda_kernels_test": "CudaSampleRowsTest*:*CudaLayersTest*"} if day.rehearse else {
         name: "*" for name in ("gpu_kernels_test", "gpu_attention_test", "gpu_heads_test", "gpu_engine_test")}
-    found = []
+    found, faults = [], []
     for name, chosen in tests.items():
-        output = day.run([day.test_program(name), f"--gtest_filter={chosen}"],
-                         environment={"TAOPD_SOURCE_DIR": str(day.root)})
-        passed = re.search(r"\[  PASSED  \] (\d+) test", output)
-        if not passed or passed.group(1) == "0":
-            raise Failed(f"{name}: no test ran")
-        found.append(f"{name} {passed.group(1)} passed")
+        try:
+            output = day.run([day.test_program(name), f"--gtest_filter={chosen}"],
+                             environment={"TAOPD_SOURCE_DIR": str(day.root)})
+            passed = re.search(r"\[  PASSED  \] (\d+) test", output)
+            if not passed or passed.group(1) == "0":
+                raise Failed(f"{name}: no test ran")
+            found.append(f"{name} {passed.group(1)} passed")
+        except Failed as fault:  # the other programs may still tell something
+            faults.append(str(fault))
+    if faults:
+        raise Failed("; ".join(faults + found))
     return ", ".join(found)
 
 
@@ -107,21 +120,29 @@ def sanitizer(day):
     if tool is None:
         raise Skipped("compute-sanitizer is not in PATH")
     program = day.test_program("cuda_kernels_test" if day.rehearse else "gpu_kernels_test")
-    chosen = "*SampleRows*" if day.rehearse else "-*MatchesTheCpuAtAllSizes"
-    for check in ("memcheck", "racecheck", "initcheck"):
+    for check, left_out in CHECKS.items():
+        chosen = "*SampleRows*" if day.rehearse else f"-{left_out}"
         day.run([tool, "--tool", check, "--error-exitcode", "9", program, f"--gtest_filter={chosen}"],
                 environment={"TAOPD_SOURCE_DIR": str(day.root)})
     return "memcheck, racecheck and initcheck found nothing"
 
 
-def heads(day):
+def bench_lines(day, name):
+    """Returns the lines that a benchmark of kernels prints."""
     if day.rehearse:
-        raise Skipped("gpu_heads_bench needs a GPU")
-    bench = day.build_dir / "bin" / "gpu_heads_bench"
+        raise Skipped(f"{name} needs a GPU")
+    bench = day.build_dir / "bin" / name
     if not bench.exists():
         raise Skipped(f"{bench} does not exist: the benchmarks were not built")
-    table = day.run([bench])
-    return table.strip().splitlines()[-1] + " (heads.log)"
+    return day.run([bench]).strip().splitlines()
+
+
+def attention(day):
+    return bench_lines(day, "gpu_attention_bench")[-1] + " (attention.log)"
+
+
+def heads(day):
+    return bench_lines(day, "gpu_heads_bench")[-1] + " (heads.log)"
 
 
 # ---- Training ----
@@ -219,7 +240,7 @@ def losses(day):
     expected, _ = train(day, "cpu", on_cpu(), {})
     found, log = train(day, "device", on_device(day), {})
     day.losses = found
-    trusted = re.findall(rf"(?:INFO|WARN)\S*\s.*?((?:{'|'.join(CHECKED_KERNELS)}): [^\n]*)", log)
+    trusted = re.findall(rf"(?m)^\S+ [IW] ((?:{'|'.join(CHECKED_KERNELS)}): .*)$", log)
     (day.out / "self_check.txt").write_text("\n".join(trusted) + "\n", encoding="utf-8")
     worst = largest_difference(found, expected)
     if not worst <= LOSS_TOLERANCE:
@@ -343,17 +364,42 @@ def serving(day, more=()):
 
 
 def eager(day):
-    return serving(day)
+    return serving(day, ["--cuda-graphs", "false"])
 
 
 def graphs(day):
     if day.rehearse:
         output = day.run([day.program("taopd-teacher"), "--model", day.shape_model, "--device", "cpu", "--kernels", "composed",
-                          "--cuda-graphs"], expected=64)
+                          "--cuda-graphs", "true"], expected=64)
         if "cuda_graphs" not in output:
             raise Failed("the refusal does not name cuda_graphs")
         return "refused without kernels by name"
-    return serving(day, ["--cuda-graphs"])
+    return serving(day, ["--cuda-graphs", "true"])
+
+
+def distill(day):
+    """Whole steps of distillation with the model of `shape` as student and as teacher, on the same device."""
+    prompts, length, tokens = (2, 16, 8) if day.small else (64, 64, 512)
+    kind, kernels = on_device(day)
+    path, run, overrides = day.work / "prompts.jsonl", day.work / "distill", day.work / "distill.yaml"
+    rows = ({"prompt_ids": [(7919 * (length * i + t) + 11) % 500 for t in range(length)]} for i in range(4 * prompts))
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    overrides.write_text(f"run: {{dir: {run}}}\n", encoding="utf-8")
+    with teacher(day, day.shape_model, ["--device", kind, "--kernels", kernels, "--kv-cache-memory-bytes",
+                                        "64MiB" if day.small else "4GiB"]) as ports:
+        day.run([day.program("taopd-trainer"), "train", "--config", overrides,
+                 *settings({"student.model": day.shape_model, "student.dtype": "bfloat16", "data.train": f"[{path}]",
+                            "data.train_batch_size": prompts, "data.max_prompt_length": length,
+                            "data.max_response_length": tokens, "rollout.n": 4, "rollout.kv_cache_gb": 0.1 if day.small else 20,
+                            "teacher.top_k": 16, "trainer.mini_batch_size": prompts, "trainer.total_steps": 2,
+                            "trainer.eval_every": 0, "trainer.save_every": 0, "trainer.num_threads": num_threads(day),
+                            "trainer.device": kind, "trainer.kernels": kernels,
+                            "teacher.endpoints": f"[grpc://127.0.0.1:{ports['grpc_port']}]"})])
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    last = [row for row in rows if "time/step_s" in row][-1]
+    parts = {"rollouts": "time/rollout_wait_s", "teacher": "time/teacher_wait_s", "training": "time/train_s"}
+    return (f"a step of {4 * prompts} responses, {last['rollout/tokens']:.0f} tokens: {last['time/step_s']:.2f} s ("
+            + ", ".join(f"{name} {last[key]:.2f}" for name, key in parts.items()) + ")")
 
 
 # ---- Programs of others ----
@@ -379,6 +425,20 @@ def vllm(day):
         return speeds(day, port)
 
 
+def transformers(day):
+    """The same speeds with transformers, in the Python of the oracles where there is one."""
+    python = os.environ.get("TAOPD_ORACLE_PYTHON", "")
+    lengths = (128, 8, 64) if day.small else (2048, 128, 1024)
+    code, output = day.run_any([python if pathlib.Path(python).is_file() else sys.executable,
+                                "tests/gpu/transformers_speeds.py", day.shape_model, on_device(day)[0], *lengths])
+    line = output.strip().splitlines()[-1] if output.strip() else "no output"
+    if code == 77:
+        raise Skipped(line)
+    if code != 0:
+        raise Failed(f"transformers_speeds.py ended with {code}: {line[:200]}")
+    return line
+
+
 PARTS = [
     Part("device", device, 60, is_preparation=True),
     Part("build", build, 3600, ("device",), is_preparation=True),
@@ -390,9 +450,12 @@ PARTS = [
     Part("shape", shape, 120, ("build",)),
     Part("eager", eager, 90, ("shape",)),
     Part("graphs", graphs, 90, ("shape",)),
+    Part("distill", distill, 120, ("shape",)),
+    Part("attention", attention, 60, ("build",)),
     Part("heads", heads, 120, ("build",)),
     Part("offload", offload, 90, ("losses",)),
     Part("two ranks", two_ranks, 90, ("losses",)),
+    Part("transformers", transformers, 90, ("shape",)),
     Part("vllm", vllm, 180, ("shape", "prepare")),
     Part("sanitizer", sanitizer, 300, ("kernel tests",)),
 ]

@@ -51,7 +51,7 @@ class GpuDecodeGraphs : public ::testing::Test {
 TEST_F(GpuDecodeGraphs, ReplaysGiveTheAnswersOfEagerSteps) {
   EngineOptions options;
   options.max_num_seqs = 12;
-  options.cuda_graphs.enabled = true;
+  options.cuda_graphs.use = CudaGraphUse::kAlways;
   const auto engine = MakeEngine(decoder_, options);
   EXPECT_EQ(engine->stats().graphs.num_graphs, 5);
   ExpectAnswersOfEagerSteps(engine.get());
