@@ -469,14 +469,18 @@ absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeTorchEngine(
   ModelRunnerOptions runner_options;
   runner_options.num_blocks = pool.num_blocks;
   runner_options.head_workspace_bytes = options.HeadWorkspaceBytes(decoder->device().is_cpu());
-  std::unique_ptr<DecodeGraphs> decode_graphs;
-  if (options.cuda_graphs.enabled) {
-    TAOPD_ASSIGN_OR_RETURN(decode_graphs, MakeDecodeGraphs(decoder, options, limits,
-                                                           pool.num_blocks, std::move(graphs)));
-  }
+  TAOPD_ASSIGN_OR_RETURN(
+      std::unique_ptr<DecodeGraphs> decode_graphs,
+      MakeDecodeGraphs(decoder, options, limits, pool.num_blocks, std::move(graphs)));
   auto runner = std::make_unique<ModelRunner>(decoder, runner_options, std::move(decode_graphs));
-  TAOPD_RETURN_IF_ERROR(
-      Annotate(CatchTorchErrors([&] { runner->CaptureGraphs(); }), "capturing CUDA graphs"));
+  const absl::Status captured = CatchTorchErrors([&] { runner->CaptureGraphs(); });
+  if (!captured.ok() && options.cuda_graphs.use == CudaGraphUse::kAuto) {
+    LogError("capturing CUDA graphs failed; decoding does without them",
+             {{"error", captured.message()}});
+    runner->DropGraphs();
+  } else {
+    TAOPD_RETURN_IF_ERROR(Annotate(captured, "capturing CUDA graphs"));
+  }
   return std::unique_ptr<InferenceEngine>(std::make_unique<TorchEngine>(
       std::move(decoder), limits,
       QueueLimits{options.max_queued_tokens, options.max_queued_requests,

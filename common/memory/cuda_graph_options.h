@@ -4,11 +4,24 @@
 
 #include <cstdint>
 
+#include "common/config/settings.h"
+
 namespace taopd {
 
-// The option names are vLLM's.
+enum class CudaGraphUse {
+  kAuto,    // decode steps are captured where that is possible
+  kAlways,  // an error where it is not
+  kNever,
+};
+inline EnumNames<CudaGraphUse> NamesOf(CudaGraphUse) {
+  return {{CudaGraphUse::kAuto, "auto"},
+          {CudaGraphUse::kAlways, "true"},
+          {CudaGraphUse::kNever, "false"}};
+}
+
+// The names of the other options are vLLM's.
 struct CudaGraphOptions {
-  bool enabled = false;
+  CudaGraphUse use = CudaGraphUse::kNever;
   // The largest batch that is captured. If 0, kDefaultCaptureSize, or the number of sequences that
   // run at once if that is less.
   int64_t max_capture_size = 0;

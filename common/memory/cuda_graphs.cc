@@ -46,28 +46,41 @@ absl::Status CheckCaptureLimits(const CudaGraphOptions& options, int64_t max_num
   return absl::OkStatus();
 }
 
-absl::Status CheckCudaGraphs(const CudaGraphOptions& options, const ModelConfig& config,
-                             DataType dtype, bool on_cpu, bool scores_only) {
-  if (!options.enabled) return absl::OkStatus();
+namespace {
+
+// Returns why decode steps cannot be captured, or OK.
+absl::Status CheckCanCapture(const ModelConfig& config, DataType dtype, bool on_cpu,
+                             bool scores_only) {
   if (on_cpu) {
-    return InvalidArgument("cuda_graphs = true needs a CUDA device, but the model is on a CPU");
+    return InvalidArgument("CUDA graphs need a CUDA device, but the model is on a CPU");
   }
   if (scores_only) {
     return InvalidArgument(
-        "cuda_graphs = true, but the KV cache has 0 bytes: an engine that only scores has no "
-        "decode steps");
+        "CUDA graphs need a KV cache, which has 0 bytes: an engine that only scores has no decode "
+        "steps");
   }
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     if (!config.IsSparse(layer)) continue;
-    return InvalidArgument("cuda_graphs = true does not work with ", config.architecture,
+    return InvalidArgument("CUDA graphs do not work with ", config.architecture,
                            ": decode steps of mixtures of experts are not captured");
   }
   if (dtype == DataType::kFloat16 || config.head_dim % 2 != 0 || config.head_dim > kMaxHeadSize) {
-    return InvalidArgument("cuda_graphs = true needs float32 or bfloat16 and an even head_dim of ",
-                           "at most ", kMaxHeadSize, "; this model has ", ConfigDtype(dtype),
+    return InvalidArgument("CUDA graphs need float32 or bfloat16 and an even head_dim of at most ", kMaxHeadSize, "; this model has ", ConfigDtype(dtype),
                            " and ", config.head_dim);
   }
   return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<bool> UsesCudaGraphs(const CudaGraphOptions& options, const ModelConfig& config,
+                                    DataType dtype, bool on_cpu, bool scores_only) {
+  if (options.use == CudaGraphUse::kNever) return false;
+  const absl::Status possible = CheckCanCapture(config, dtype, on_cpu, scores_only);
+  if (options.use == CudaGraphUse::kAlways || options.max_capture_size > 0) {
+    TAOPD_RETURN_IF_ERROR(possible);
+  }
+  return possible.ok();
 }
 
 int64_t CudaGraphBytes(const ModelConfig& config, DataType dtype, const std::vector<int64_t>& sizes,

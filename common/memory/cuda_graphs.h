@@ -33,10 +33,11 @@ int64_t PaddedSize(const std::vector<int64_t>& sizes, int64_t num_rows);
 
 // Checks only the numbers. Returns INVALID_ARGUMENT naming the option.
 absl::Status CheckCaptureLimits(const CudaGraphOptions& options, int64_t max_num_seqs);
-// Returns INVALID_ARGUMENT if graphs are requested but impossible: the device is a CPU, the engine
-// only scores, or the model does not compute a decode step on the device alone.
-absl::Status CheckCudaGraphs(const CudaGraphOptions& options, const ModelConfig& config,
-                             DataType dtype, bool on_cpu, bool scores_only);
+// Returns whether decode steps are captured. Graphs are impossible if the device is a CPU, the
+// engine only scores, or the model does not compute a decode step on the device alone. Returns
+// INVALID_ARGUMENT if they are impossible but requested, by kAlways or by a max_capture_size.
+absl::StatusOr<bool> UsesCudaGraphs(const CudaGraphOptions& options, const ModelConfig& config,
+                                    DataType dtype, bool on_cpu, bool scores_only);
 
 // Returns the memory of the graphs on the device: the driver's, the activations of the largest
 // size, which the others share, the partial results of its attention, the steps' inputs and

@@ -12,6 +12,11 @@
 namespace taopd {
 namespace {
 
+absl::StatusOr<bool> UsesGraphs(const EnginePlanInput& input) {
+  return UsesCudaGraphs(input.cuda_graphs, input.config, input.dtype, input.budget.on_cpu(),
+                        /*scores_only=*/input.kv_cache_bytes == 0);
+}
+
 bool StaysMapped(const EnginePlanInput& input) {
   return input.budget.on_cpu() && !input.weights_are_parameters && !input.merges_adapter &&
          input.stored_dtype == input.dtype;
@@ -84,7 +89,7 @@ std::vector<MemoryLine> LinesBeforePool(const EnginePlanInput& input, int64_t ma
              Concat("one step of ", num_rows, " tokens"), &lines);
   AppendLine(kHeadWorkspace, device, HeadWorkspaceBytes(input, num_rows),
              "logits of a chunk of rows", &lines);
-  if (input.cuda_graphs.enabled) {
+  if (UsesGraphs(input).value_or(false)) {
     const std::vector<int64_t> sizes = CaptureSizes(
         LargestCaptureSize(input.cuda_graphs, input.max_num_seqs, input.max_num_batched_tokens));
     const int64_t max_seq_len = std::min(input.cuda_graphs.max_seq_len, max_model_len);
@@ -118,7 +123,7 @@ MemoryAdvice EngineAdvice(const EnginePlanInput& input) {
       {kActivations, "lower max_num_batched_tokens"},
       {kHeadWorkspace, "lower head_workspace_bytes"},
       {kCudaGraphs,
-       "lower max_cudagraph_capture_size or max_seq_len_to_capture, or turn cuda_graphs off"},
+       "lower max_cudagraph_capture_size or max_seq_len_to_capture, or set cuda_graphs to false"},
       {kRuntime, "give the process more memory"},
   };
   for (const MemoryLine& line : input.other_lines)
@@ -143,8 +148,7 @@ absl::Status CheckInput(const EnginePlanInput& input) {
                            input.config.max_position_embeddings);
   }
   TAOPD_RETURN_IF_ERROR(CheckCaptureLimits(input.cuda_graphs, input.max_num_seqs));
-  return CheckCudaGraphs(input.cuda_graphs, input.config, input.dtype, input.budget.on_cpu(),
-                         /*scores_only=*/input.kv_cache_bytes == 0);
+  return UsesGraphs(input).status();
 }
 
 // Returns the bytes that the plan chooses. `left_bytes` >= 0 is what everything else leaves.

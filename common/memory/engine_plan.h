@@ -105,7 +105,7 @@ absl::Status DoesNotFit(const MemoryBudget& budget, const std::vector<MemoryLine
 // with a warning. Errors name the line that is too large and what to change:
 //   INVALID_ARGUMENT    max_model_len exceeds the model's positions, or kv_cache_bytes does not
 //                       hold a sequence of the requested max_model_len, or not one block, or CUDA
-//                       graphs are requested but impossible (CheckCudaGraphs)
+//                       graphs are requested but impossible (UsesCudaGraphs)
 //   RESOURCE_EXHAUSTED  the budget is too small for everything but the pool, for the requested
 //                       kv_cache_bytes, or for a pool of the requested max_model_len
 //

@@ -56,11 +56,13 @@ absl::Status ValidateCudaGraphs(const TeacherOptions& options) {
                    defaults.max_cudagraph_capture_size},
         {"max_seq_len_to_capture", options.max_seq_len_to_capture,
          defaults.max_seq_len_to_capture}}) {
-    if (!options.cuda_graphs && value != default_value) {
-      return InvalidArgument(name, " = ", value, ": only --cuda-graphs uses it");
+    if (options.ToEngineOptions().cuda_graphs.use == CudaGraphUse::kNever &&
+        value != default_value) {
+      return InvalidArgument(name, " = ", value, ": cuda_graphs is ",
+                             NameOf(options.cuda_graphs), ", and no decode step is captured");
     }
   }
-  if (options.cuda_graphs && options.kernels == kKernelsComposed) {
+  if (options.cuda_graphs == CudaGraphUse::kAlways && options.kernels == kKernelsComposed) {
     return InvalidArgument(
         "cuda_graphs = true: kernels = composed has no kernel that a graph can replay");
   }
@@ -149,16 +151,16 @@ void TeacherOptions::DeclareEngine(SettingTable& v) {
   v.Setting("enable_prefix_caching", &enable_prefix_caching,
             "Reuse the keys and values of earlier requests with a common prefix. On by default.");
   v.Setting("cuda_graphs", &cuda_graphs,
-            "Capture decode steps as CUDA graphs at the start and replay them. A GPU then does not "
-            "wait for launches when batches are small. Off (vLLM's --enforce-eager), because it "
-            "has never run on a GPU. Refused on a CPU.");
+            "Capture decode steps as CUDA graphs at the start and replay them, so that a GPU does "
+            "not wait for launches. auto captures them where that is possible; false is vLLM's "
+            "--enforce-eager; true is refused where it is impossible, as on a CPU.");
   v.Setting("max_cudagraph_capture_size", &max_cudagraph_capture_size,
-            "With --cuda-graphs: largest number of sequences of a captured step. 0 means "
-            "max_num_seqs, but at most 512. Larger steps run eagerly.",
+            "Largest number of sequences of a captured decode step. 0 means max_num_seqs, but at "
+            "most 512. Larger steps run eagerly.",
             Between<int64_t>(0, kMaxCaptureSize));
   v.Setting("max_seq_len_to_capture", &max_seq_len_to_capture,
-            "With --cuda-graphs: longest sequence, in tokens, that the captured graphs have room "
-            "for. Steps with longer sequences run eagerly.",
+            "Longest sequence, in tokens, that the captured decode steps have room for. Steps with "
+            "longer sequences run eagerly.",
             Between<int64_t>(1, kMaxInt32));
   v.Setting(
       "kernels", &kernels,
@@ -306,6 +308,10 @@ EngineOptions TeacherOptions::ToEngineOptions() const {
   engine.prefix_caching = enable_prefix_caching;
   engine.kernels = kernels;
   engine.cuda_graphs = {cuda_graphs, max_cudagraph_capture_size, max_seq_len_to_capture};
+  if (cuda_graphs == CudaGraphUse::kAuto &&
+      (kernels == kKernelsComposed || tensor_parallel_size > 1)) {
+    engine.cuda_graphs.use = CudaGraphUse::kNever;
+  }
   engine.memory.gpu_memory_utilization = gpu_memory_utilization;
   engine.memory.cpu_memory_limit_bytes = BytesOfChecked(cpu_memory_limit);
   return engine;

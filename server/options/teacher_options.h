@@ -53,7 +53,7 @@ struct TeacherOptions {
   double max_client_queue_share = 0.5;
   std::string kv_cache_memory_bytes = "auto";  // "auto" or a size; 0 means that it only scores
   bool enable_prefix_caching = true;
-  bool cuda_graphs = false;
+  CudaGraphUse cuda_graphs = CudaGraphUse::kAuto;
   int64_t max_cudagraph_capture_size = 0;
   int64_t max_seq_len_to_capture = CudaGraphOptions().max_seq_len;
   std::string kernels = kKernelsAuto;

@@ -136,9 +136,9 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeClientWithoutRetries(const Tr
 
 absl::Status CheckSettingsForCpu(const TrainConfig& config) {
   if (config.optimizer.offload) return OffloadOnCpuError();
-  if (config.rollout.cuda_graphs) {
+  if (config.rollout.cuda_graphs == CudaGraphUse::kAlways) {
     return InvalidArgument(
-        "rollout.cuda_graphs = true: the device is a CPU, which has none; set it to false");
+        "rollout.cuda_graphs = true: the device is a CPU, which has none; set it to auto");
   }
   return absl::OkStatus();
 }
@@ -175,7 +175,9 @@ EngineOptions RolloutEngineOptions(const TrainConfig& config, int64_t vocab_size
   // auto means the default if no memory plan has chosen.
   options.kv_cache_bytes =
       BytesOfGib(config.rollout.kv_cache_gb.value_or(*RolloutConfig().kv_cache_gb));
-  options.cuda_graphs.enabled = config.rollout.cuda_graphs;
+  const bool captures = config.rollout.cuda_graphs == CudaGraphUse::kAlways ||
+                        config.trainer.kernels != kKernelsComposed;
+  options.cuda_graphs.use = captures ? config.rollout.cuda_graphs : CudaGraphUse::kNever;
   return options;
 }
 

@@ -313,7 +313,8 @@ absl::Status CheckSteps(const TrainConfig& config) {
         "trainer.early_stop_evaluations = ", config.trainer.early_stop_evaluations,
         ": needs trainer.best_metric, which is empty");
   }
-  if (config.rollout.cuda_graphs && config.trainer.kernels == kKernelsComposed) {
+  if (config.rollout.cuda_graphs == CudaGraphUse::kAlways &&
+      config.trainer.kernels == kKernelsComposed) {
     return InvalidArgument(
         "rollout.cuda_graphs = true: trainer.kernels = composed has no kernel that a graph can "
         "replay");

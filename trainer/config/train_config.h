@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/config/settings.h"
+#include "common/memory/cuda_graph_options.h"
 #include "common/model/config/recompute.h"
 #include "taopd/objective/objective.h"
 #include "trainer/config/guard_config.h"
@@ -125,7 +126,7 @@ struct RolloutConfig : RolloutEndpointsConfig {
   bool mask_truncated = false;
   int64_t max_num_seqs = 256;
   std::optional<double> kv_cache_gb = 4.0;
-  bool cuda_graphs = false;
+  CudaGraphUse cuda_graphs = CudaGraphUse::kAuto;
   void Declare(SettingTable& v);
 };
 

@@ -225,7 +225,8 @@ void RolloutConfig::Declare(SettingTable& v) {
       .MayChange();
   v.Setting("cuda_graphs", &cuda_graphs,
             "Capture decode steps as CUDA graphs and replay them. They are captured again for each "
-            "step's rollouts. This has never run on a GPU. Refused if the device is a CPU.")
+            "step's rollouts. auto captures them where that is possible; true is refused where it "
+            "is impossible, as on a CPU.")
       .MayChange();
   RolloutEndpointsConfig::Declare(v);
 }

@@ -83,8 +83,7 @@ class DecodeGraphs {
 
 // Makes the graphs of an engine with these options and limits, whose pool has num_blocks blocks;
 // block num_blocks is the scratch block. `backend` records them; null means CUDA graphs. Returns
-// INVALID_ARGUMENT if graphs are impossible (CheckCudaGraphs). REQUIRES:
-// options.cuda_graphs.enabled.
+// null if decode steps are not captured, and the errors of UsesCudaGraphs.
 absl::StatusOr<std::unique_ptr<DecodeGraphs>> MakeDecodeGraphs(
     const std::shared_ptr<Decoder>& decoder, const EngineOptions& options,
     const EngineLimits& limits, int64_t num_blocks, std::unique_ptr<GraphBackend> backend);

@@ -34,6 +34,8 @@ class ModelRunner {
   // Allocates the pages and records the graphs, if there are any, so that no request has to wait
   // for that. Another thread may call it before the engine's thread starts.
   void CaptureGraphs();
+  // Lets all later steps run eagerly.
+  void DropGraphs() { graphs_ = nullptr; }
 
   void Copy(const std::vector<BlockCopy>& copies);
   // Computes the rows' keys and values and returns their hidden states, [T, H]. It may be called
@@ -66,7 +68,7 @@ class ModelRunner {
   const ModelRunnerOptions options_;
   // Allocated on first use, so that an engine that computes without the pool does not pay for it.
   std::unique_ptr<KvPages> pages_;
-  const std::unique_ptr<DecodeGraphs> graphs_;  // refers to pages_
+  std::unique_ptr<DecodeGraphs> graphs_;  // refers to pages_
 };
 
 }  // namespace taopd

@@ -172,7 +172,8 @@ TEST_P(EngineInvarianceTest, AnswersDependOnTheRequestAlone) {
     // The pools range from one that holds one sequence to one that holds them all.
     constexpr int64_t kBlocks[] = {5, 9, 30, 2000};
     options.kv_cache_bytes = kBlocks[arrangement % 4] * block_bytes;
-    options.cuda_graphs.enabled = has_graphs && (arrangement % 4 == 1 || arrangement % 4 == 2);
+    const bool captures = has_graphs && (arrangement % 4 == 1 || arrangement % 4 == 2);
+    if (captures) options.cuda_graphs.use = CudaGraphUse::kAlways;
     options.cuda_graphs.max_capture_size =
         1 + static_cast<int64_t>(random.NextBelow(static_cast<uint64_t>(options.max_num_seqs)));
     options.cuda_graphs.max_seq_len = 60 + static_cast<int64_t>(random.NextBelow(2)) * kMaxLen;
@@ -182,7 +183,7 @@ TEST_P(EngineInvarianceTest, AnswersDependOnTheRequestAlone) {
     SCOPED_TRACE(Concat("arrangement ", arrangement, ": ", options.max_num_batched_tokens,
                         " rows a step, ", options.kv_cache_bytes / block_bytes, " blocks, ",
                         num_threads, " threads",
-                        options.cuda_graphs.enabled ? ", decode steps recorded" : ""));
+                        captures ? ", decode steps recorded" : ""));
     const auto engine = Make(options);
     const auto results = RunInOrder(engine.get(), requests, order, batch_size);
     for (size_t i = 0; i < requests.size(); ++i) {

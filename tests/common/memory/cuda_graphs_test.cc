@@ -43,7 +43,7 @@ TEST(CaptureSizes, FollowTheLimitsOfTheEngine) {
   EXPECT_EQ(LargestCaptureSize({.max_capture_size = 7}, 256, 8192), 7);
 }
 
-TEST(CheckCudaGraphs, NamesTheOptionThatIsOutOfBounds) {
+TEST(CheckCaptureLimits, NamesTheOptionThatIsOutOfBounds) {
   EXPECT_OK(CheckCaptureLimits({.max_capture_size = 256}, 256));
   EXPECT_ERROR(CheckCaptureLimits({.max_capture_size = -1}, 256), kInvalidArgument,
                "max_cudagraph_capture_size -1 must be between 0 and 4096");
@@ -55,28 +55,36 @@ TEST(CheckCudaGraphs, NamesTheOptionThatIsOutOfBounds) {
                "max_seq_len_to_capture 0 must be at least 1");
 }
 
-TEST(CheckCudaGraphs, RefusesWhatCannotBeCaptured) {
-  const CudaGraphOptions on = {.enabled = true};
+TEST(UsesCudaGraphs, RefusesWhatCannotBeCapturedUnlessItMayDoWithout) {
   const ModelConfig dense = PublicConfig(kQwen3_8b);
   const DataType bf16 = DataType::kBFloat16;
-  EXPECT_OK(CheckCudaGraphs(on, dense, bf16, /*on_cpu=*/false, /*scores_only=*/false));
-  EXPECT_OK(CheckCudaGraphs({}, dense, DataType::kFloat16, true, true));  // nobody asked
-  EXPECT_ERROR(CheckCudaGraphs(on, dense, bf16, true, false), kInvalidArgument,
-               "needs a CUDA device");
-  EXPECT_ERROR(CheckCudaGraphs(on, dense, bf16, false, true), kInvalidArgument, "only scores");
-  EXPECT_ERROR(CheckCudaGraphs(on, dense, DataType::kFloat16, false, false), kInvalidArgument,
-               "float16");
+  const auto expect = [](const ModelConfig& config, DataType dtype, bool on_cpu, bool scores_only,
+                         const std::string& error) {
+    const auto uses = [&](CudaGraphUse use) {
+      return UsesCudaGraphs({.use = use}, config, dtype, on_cpu, scores_only);
+    };
+    EXPECT_FALSE(*uses(CudaGraphUse::kNever));
+    EXPECT_EQ(*uses(CudaGraphUse::kAuto), error.empty());
+    if (error.empty()) {
+      EXPECT_TRUE(*uses(CudaGraphUse::kAlways));
+    } else {
+      EXPECT_ERROR(uses(CudaGraphUse::kAlways), kInvalidArgument, error);
+    }
+  };
+  expect(dense, bf16, /*on_cpu=*/false, /*scores_only=*/false, "");
+  expect(dense, bf16, true, false, "need a CUDA device");
+  expect(dense, bf16, false, true, "only scores");
+  expect(dense, DataType::kFloat16, false, false, "float16");
   ModelConfig odd = dense;
   odd.head_dim = 127;
-  EXPECT_ERROR(CheckCudaGraphs(on, odd, bf16, false, false), kInvalidArgument, "bfloat16 and 127");
+  expect(odd, bf16, false, false, "bfloat16 and 127");
   ModelConfig sparse = dense;
   sparse.architecture = "Qwen3MoeForCausalLM";
   sparse.moe.num_experts = 4;
   sparse.moe.sparse_layers.assign(static_cast<size_t>(sparse.num_hidden_layers), false);
-  EXPECT_OK(CheckCudaGraphs(on, sparse, bf16, false, false));
+  expect(sparse, bf16, false, false, "");
   sparse.moe.sparse_layers.back() = true;
-  EXPECT_ERROR(CheckCudaGraphs(on, sparse, bf16, false, false), kInvalidArgument,
-               "Qwen3MoeForCausalLM");
+  expect(sparse, bf16, false, false, "Qwen3MoeForCausalLM");
 }
 
 class GraphPlan : public ::testing::Test {
@@ -90,7 +98,7 @@ class GraphPlan : public ::testing::Test {
 TEST_F(GraphPlan, HasALineThatTakesFromThePool) {
   ASSERT_OK_AND_ASSIGN(const EnginePlan without, PlanEngine(input_));
   EXPECT_EQ(LineOf(without), nullptr);
-  input_.cuda_graphs.enabled = true;
+  input_.cuda_graphs.use = CudaGraphUse::kAuto;
   ASSERT_OK_AND_ASSIGN(const EnginePlan plan, PlanEngine(input_));
   const MemoryLine* line = LineOf(plan);
   ASSERT_NE(line, nullptr);
@@ -111,7 +119,7 @@ TEST_F(GraphPlan, HasALineThatTakesFromThePool) {
 }
 
 TEST_F(GraphPlan, FollowsTheOptions) {
-  input_.cuda_graphs = {true, 16, 4096};
+  input_.cuda_graphs = {CudaGraphUse::kAlways, 16, 4096};
   ASSERT_OK_AND_ASSIGN(const EnginePlan plan, PlanEngine(input_));
   EXPECT_EQ(LineOf(plan)->note, "5 batch sizes up to 16, sequences up to 4096 tokens");
   input_.max_model_len = 1000;
@@ -123,7 +131,7 @@ TEST_F(GraphPlan, FollowsTheOptions) {
 }
 
 TEST_F(GraphPlan, IsRefusedOnACpuAndNamedWhenItIsTooLarge) {
-  input_.cuda_graphs = {true, 0, 40960};
+  input_.cuda_graphs = {CudaGraphUse::kAlways, 0, 40960};
   input_.max_num_seqs = 512;
   input_.config.num_hidden_layers = 1;
   input_.config.vocab_size = 1000;
@@ -132,7 +140,7 @@ TEST_F(GraphPlan, IsRefusedOnACpuAndNamedWhenItIsTooLarge) {
   EXPECT_ERROR(PlanEngine(input_), kResourceExhausted,
                "\"CUDA graphs\" with 1.8 GiB: lower max_cudagraph_capture_size");
   input_.budget.device = "cpu";
-  EXPECT_ERROR(PlanEngine(input_), kInvalidArgument, "needs a CUDA device");
+  EXPECT_ERROR(PlanEngine(input_), kInvalidArgument, "need a CUDA device");
 }
 
 }  // namespace

@@ -50,23 +50,31 @@ TEST(TeacherOptionsTest, ReadsVllmFlagNames) {
   EXPECT_EQ(engine.kv_cache_bytes, 13);
 }
 
-TEST(TeacherOptionsTest, CudaGraphsAreOffUnlessAskedFor) {
-  const Outcome defaults = Parse("--model m");
-  ASSERT_TRUE(defaults.options) << defaults.err;
-  EXPECT_FALSE(defaults.options->ToEngineOptions().cuda_graphs.enabled);
-  const Outcome on = Parse(
-      "--model m --cuda-graphs --max-cudagraph-capture-size 64 --max-seq-len-to-capture 4096");
-  ASSERT_TRUE(on.options) << on.err;
-  const CudaGraphOptions graphs = on.options->ToEngineOptions().cuda_graphs;
-  EXPECT_TRUE(graphs.enabled);
+TEST(TeacherOptionsTest, CudaGraphsAreAutoUnlessTheKernelsCannotBeReplayed) {
+  const auto use_of = [](const std::string& flags) {
+    const Outcome outcome = Parse("--model m " + flags);
+    EXPECT_TRUE(outcome.options) << outcome.err;
+    return outcome.options->ToEngineOptions().cuda_graphs.use;
+  };
+  EXPECT_EQ(use_of(""), CudaGraphUse::kAuto);
+  EXPECT_EQ(use_of("--cuda-graphs false"), CudaGraphUse::kNever);
+  EXPECT_EQ(use_of("--cuda-graphs true"), CudaGraphUse::kAlways);
+  EXPECT_EQ(use_of("--kernels composed"), CudaGraphUse::kNever);
+  EXPECT_EQ(use_of("--device cuda --tensor-parallel-size 2"), CudaGraphUse::kNever);
+  const Outcome sizes =
+      Parse("--model m --max-cudagraph-capture-size 64 --max-seq-len-to-capture 4096");
+  ASSERT_TRUE(sizes.options) << sizes.err;
+  const CudaGraphOptions graphs = sizes.options->ToEngineOptions().cuda_graphs;
   EXPECT_EQ(graphs.max_capture_size, 64);
   EXPECT_EQ(graphs.max_seq_len, 4096);
+  EXPECT_THAT(Parse("--model m --cuda-graphs on").err,
+              HasSubstr("cuda_graphs = on: must be one of auto, true, false"));
   // Refused rather than ignored.
-  EXPECT_THAT(Parse("--model m --max-cudagraph-capture-size 64").err,
-              HasSubstr("max_cudagraph_capture_size = 64: only --cuda-graphs uses it"));
-  EXPECT_THAT(Parse("--model m --max-seq-len-to-capture 9").err,
-              HasSubstr("max_seq_len_to_capture = 9: only --cuda-graphs uses it"));
-  EXPECT_THAT(Parse("--model m --cuda-graphs --max-num-seqs 8 --max-cudagraph-capture-size 9").err,
+  EXPECT_THAT(Parse("--model m --cuda-graphs false --max-cudagraph-capture-size 64").err,
+              HasSubstr("max_cudagraph_capture_size = 64: cuda_graphs is false"));
+  EXPECT_THAT(Parse("--model m --kernels composed --max-seq-len-to-capture 9").err,
+              HasSubstr("max_seq_len_to_capture = 9: cuda_graphs is auto, and no decode step"));
+  EXPECT_THAT(Parse("--model m --max-num-seqs 8 --max-cudagraph-capture-size 9").err,
               HasSubstr("max_cudagraph_capture_size 9 exceeds max_num_seqs 8"));
 }
 

@@ -18,7 +18,7 @@ class EngineGraphsTest : public ::testing::Test {
 
   static EngineOptions WithGraphs() {
     EngineOptions options = {.max_num_seqs = 12};
-    options.cuda_graphs.enabled = true;
+    options.cuda_graphs.use = CudaGraphUse::kAlways;
     return options;
   }
   absl::StatusOr<std::unique_ptr<InferenceEngine>> Make(const EngineOptions& options) {
@@ -116,7 +116,7 @@ TEST_F(EngineGraphsTest, SizesFollowTheLimits) {
 TEST_F(EngineGraphsTest, WhereThereCanBeNoneTheyAreRefused) {
   EngineOptions options = WithGraphs();
   EXPECT_ERROR(MakeTorchEngine(decoder_, options), kInvalidArgument,
-               "cuda_graphs = true needs a CUDA device, but the model is on a CPU");
+               "CUDA graphs need a CUDA device, but the model is on a CPU");
   options.kv_cache_bytes = 0;
   EXPECT_ERROR(Make(options), kInvalidArgument, "only scores");
   options = WithGraphs();
@@ -130,6 +130,22 @@ TEST_F(EngineGraphsTest, WhereThereCanBeNoneTheyAreRefused) {
   decoder_ = MakeTiny(SmallConfig(), /*requires_grad=*/false, "float16");
   EXPECT_ERROR(Make(options), kInvalidArgument, "this model has float16");
   EXPECT_EQ(log_.num_sets, 0);
+}
+
+TEST_F(EngineGraphsTest, AutoDoesWithoutWhereTheyAreImpossibleOrFail) {
+  EngineOptions options = WithGraphs();
+  options.cuda_graphs.use = CudaGraphUse::kAuto;
+  ASSERT_OK_AND_ASSIGN(const auto on_cpu, MakeTorchEngine(decoder_, options));
+  EXPECT_EQ(on_cpu->stats().graphs.num_captures, 0u);
+  ASSERT_OK_AND_ASSIGN(const auto possible, Make(options));
+  EXPECT_EQ(possible->stats().graphs.num_captures, 1u);
+  log_.fails_after = 1;
+  ASSERT_OK_AND_ASSIGN(const auto failed, Make(options));
+  ExpectAnswersOfEagerSteps(failed.get(), 5);
+  EXPECT_EQ(failed->stats().graphs.replayed_steps, 0u);
+  // A size asks for graphs.
+  options.cuda_graphs.max_capture_size = 4;
+  EXPECT_ERROR(MakeTorchEngine(decoder_, options), kInvalidArgument, "need a CUDA device");
 }
 
 TEST_F(EngineGraphsTest, AFailureWhileRecordingIsTheEnginesError) {
