@@ -455,7 +455,7 @@ PARTS = [
     Part("heads", heads, 120, ("build",)),
     Part("offload", offload, 90, ("losses",)),
     Part("two ranks", two_ranks, 90, ("losses",)),
+    Part("sanitizer", sanitizer, 300, ("kernel tests",)),
     Part("transformers", transformers, 90, ("shape",)),
     Part("vllm", vllm, 180, ("shape", "prepare")),
-    Part("sanitizer", sanitizer, 300, ("kernel tests",)),
 ]

@@ -4,7 +4,7 @@
     transformers_speeds.py MODEL_DIR DEVICE PROMPT_LENGTH NEW_TOKENS PAIR_LENGTH
 
 Prints one line: tokens/s of a prompt, of its scores (top 20 and log-sum-exp at each position), of decoding 1, 16 and 64
-sequences, and of training steps with 8 pairs. Each is the best of two, after one to warm up. Attention is PyTorch's
+sequences, and of training steps with 8 pairs. Each is the second of two runs. Attention is PyTorch's
 (sdpa), the optimizer its fused AdamW. Exit code 77: torch or transformers is not installed, or has no such device.
 """
 
@@ -19,15 +19,13 @@ except ImportError as error:
     sys.exit(77)
 
 
-def best_s(device, run):
-    times = []
-    for _ in range(3):
+def seconds(device, run):
+    for _ in range(2):
         start = time.perf_counter()
         run()
         if device == "cuda":
             torch.cuda.synchronize()
-        times.append(time.perf_counter() - start)
-    return min(times[1:])
+    return time.perf_counter() - start
 
 
 def main(model_dir, device, prompt_length, new_tokens, pair_length):
@@ -48,14 +46,14 @@ def main(model_dir, device, prompt_length, new_tokens, pair_length):
         log_probs, ids = torch.log_softmax(logits, -1).topk(20)
         return log_probs.cpu(), ids.cpu()
 
-    found["prefill"] = prompt_length / best_s(device, prefill)
-    found["score"] = prompt_length / best_s(device, score)
+    found["prefill"] = prompt_length / seconds(device, prefill)
+    found["score"] = prompt_length / seconds(device, score)
     for n in (1, 16, 64):
         def decode(n=n):
             with torch.inference_mode():
                 model.generate(prompt[:, :16].expand(n, -1), attention_mask=torch.ones(n, 16, device=device), do_sample=True, top_k=0,
                                max_new_tokens=new_tokens, min_new_tokens=new_tokens, pad_token_id=0)
-        found[f"decode {n}"] = n * new_tokens / best_s(device, decode)
+        found[f"decode {n}"] = n * new_tokens / seconds(device, decode)
 
     # Weights in float32 for the optimizer, products in bfloat16, as this project trains.
     model = model.float().train()
@@ -73,7 +71,7 @@ def main(model_dir, device, prompt_length, new_tokens, pair_length):
         optimizer.zero_grad(set_to_none=True)
         return loss.item()
 
-    found["step"] = 8 * pair_length / best_s(device, step)
+    found["step"] = 8 * pair_length / seconds(device, step)
     print(f"transformers {transformers.__version__}, torch {torch.__version__}: "
           + ", ".join(f"{name} {value:.0f} tokens/s" for name, value in found.items()))
 
