@@ -69,9 +69,10 @@ double MicrosecondsOf(const std::function<void()>& run) {
 double CopyBytesPerSecond() {
   constexpr int64_t kBytes = int64_t{1} << 30;
   const DeviceMemory from(kBytes), to(kBytes);
-  return 2 * kBytes / (1e-6 * MicrosecondsOf([&] {
-           Check(cudaMemcpyAsync(to.get(), from.get(), kBytes, cudaMemcpyDeviceToDevice));
-         }));
+  return 2 * kBytes /
+         (1e-6 * MicrosecondsOf([&] {
+            Check(cudaMemcpyAsync(to.get(), from.get(), kBytes, cudaMemcpyDeviceToDevice));
+          }));
 }
 
 void Measure(int64_t num_sequences, int64_t length, int64_t num_heads, bool graph, double rate) {
@@ -86,8 +87,9 @@ void Measure(int64_t num_sequences, int64_t length, int64_t num_heads, bool grap
     sequences.push_back({s, 1, length - 1, nullptr});
   }
   for (size_t s = 0; s < tables.size(); ++s) sequences[s].block_table = tables[s].data();
-  const PagedStep step = graph ? LayOutDecodeStep(sequences, kMaxLen, num_heads, kKvHeads, kHeadSize)
-                               : LayOutPagedStep(sequences, num_heads, kKvHeads, kHeadSize);
+  const PagedStep step = graph
+                             ? LayOutDecodeStep(sequences, kMaxLen, num_heads, kKvHeads, kHeadSize)
+                             : LayOutPagedStep(sequences, num_heads, kKvHeads, kHeadSize);
   const auto array_bytes = static_cast<int64_t>(step.arrays.size() * sizeof(int32_t));
   const int64_t page_bytes = num_blocks * kKvHeads * kBlockTokens * kHeadSize * kElementBytes;
   const int64_t row_size = (num_heads + 2 * kKvHeads) * kHeadSize;
@@ -116,7 +118,7 @@ void Measure(int64_t num_sequences, int64_t length, int64_t num_heads, bool grap
   append.num_rows = num_sequences;
   append.num_heads = num_heads;
   append.positions_T = ints;
-  append.sequences_T = ints + step.first_line;
+  append.sequences_T = ints + step.first_sequence;
   append.block_tables_SM = attention.block_tables_SM;
   append.max_blocks = step.max_blocks;
   append.q_TND = append.k_TKD = append.v_TKD = append.q_out_TND = rows.get();
@@ -132,11 +134,11 @@ void Measure(int64_t num_sequences, int64_t length, int64_t num_heads, bool grap
   const double attend = MicrosecondsOf([&] { Check(PagedAttentionCuda(attention, context)); });
   const double rotate = MicrosecondsOf([&] { Check(RotateAndAppendCuda(append, context)); });
   const double bytes = 2.0 * num_sequences * length * kKvHeads * kHeadSize * kElementBytes;
-  std::printf("%4ld sequences of %4ld tokens, %2ld heads, %-6s attention %7.1f us, reading %6.1f us; "
-              "append %5.1f us\n",
-              static_cast<long>(num_sequences), static_cast<long>(length),
-              static_cast<long>(num_heads), graph ? "graph:" : "eager:", attend, 1e6 * bytes / rate,
-              rotate);
+  std::printf(
+      "%4ld sequences of %4ld tokens, %2ld heads, %-6s attention %7.1f us, reading %6.1f us; "
+      "append %5.1f us\n",
+      static_cast<long>(num_sequences), static_cast<long>(length), static_cast<long>(num_heads),
+      graph ? "graph:" : "eager:", attend, 1e6 * bytes / rate, rotate);
 }
 
 }  // namespace

@@ -26,13 +26,14 @@ import datetime
 import os
 import pathlib
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 
 import day_parts
-from day_parts import Failed, Skipped
+from day_parts import Failed, Skipped, TimedOut
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PASSED, FAILED, SKIPPED, NOT_REACHED = "passed", "failed", "skipped", "not reached"
@@ -86,17 +87,20 @@ class Day:
         with open(self.part_log, "a", encoding="utf-8") as log:
             log.write(f"$ {shlex.join(map(str, command))}\n")
         try:
-            result = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                    errors="replace", cwd=self.root, timeout=self.left_s(), check=False,
-                                    env=dict(os.environ, **(environment or {})))
-        except subprocess.TimeoutExpired as error:
-            output = error.stdout or b""
-            self._log(output.decode(errors="replace") if isinstance(output, bytes) else output)
-            raise Failed(f"{pathlib.Path(command[0]).name} did not end in time") from error
+            process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                       errors="replace", cwd=self.root, env=dict(os.environ, **(environment or {})),
+                                       start_new_session=True)
         except OSError as error:
             raise Failed(f"{command[0]}: {error.strerror}") from error
-        self._log(result.stdout)
-        return result.returncode, result.stdout
+        try:
+            output, _ = process.communicate(timeout=self.left_s())
+        except subprocess.TimeoutExpired as error:
+            os.killpg(process.pid, signal.SIGKILL)  # its children, too, which may hold the device
+            output, _ = process.communicate()
+            self._log(output)
+            raise TimedOut(f"{pathlib.Path(command[0]).name} did not end in time", output) from error
+        self._log(output)
+        return process.returncode, output
 
     def _log(self, text):
         with open(self.part_log, "a", encoding="utf-8") as log:

@@ -131,6 +131,19 @@ class DayTest(unittest.TestCase):
             path.write_text("changed", encoding="ascii")
             self.assertRegex(day.commit_of_tree(), r"^[0-9a-f]{4,}-dirty$")
 
+    def test_a_sanitizer_that_is_cut_off_tells_what_it_found(self):
+        with tempfile.TemporaryDirectory() as folder:
+            tool = pathlib.Path(folder, "compute-sanitizer")
+            printed = "========= COMPUTE-SANITIZER\\n[       OK ] a\\n"
+            for found, expected in (("", "found nothing in 1 tests; no time was left for the others"),
+                                    ("========= Invalid __global__ read\\n", "compute-sanitizer did not end in time"),):
+                write_script(tool, f"printf '{printed}{found}'; sleep 60 & wait")
+                part = Part("memcheck", day_parts.sanitizer("memcheck"), 0.5)
+                with mock.patch.dict(os.environ, PATH=f"{folder}:{os.environ['PATH']}"), \
+                        mock.patch.object(day.Day, "test_program", lambda *_: "program"):
+                    _, rows, _, _ = run_parts([part])
+                self.assertEqual(rows["memcheck"], ("failed" if found else "passed", expected))
+
     def test_a_kernel_that_was_not_checked_is_not_trusted(self):
         with tempfile.TemporaryDirectory() as folder:
             lines = [f"{name}: custom, 2.0x, error 1.0e-03 of 2.0e-02 allowed (y)" for name in day_parts.CHECKED_KERNELS]
@@ -274,13 +287,13 @@ class RehearsalTest(unittest.TestCase):
         self.assertIn("every kernel is trusted: norms: custom", verdicts["self check"][1])
 
     def test_a_fault_in_one_part_leaves_the_others(self):
-        code, verdicts, text, _ = run_script(self.build, ["--small", "--only", "sanitizer", "--only", "heads", "--only", "graphs"],
+        code, verdicts, text, _ = run_script(self.build, ["--small", "--only", "memcheck", "--only", "heads", "--only", "graphs"],
                                              wrong="tests-bin/gpu_attention_test")
         self.assertEqual(code, 1)
         self.assertEqual(verdicts["kernel tests"],
                          ("failed", "gpu_attention_test ended with 3, not 0: planted fault; gpu_kernels_test 3 passed; "
                           "gpu_heads_test 3 passed; gpu_engine_test 3 passed"), text)
-        self.assertEqual(verdicts["sanitizer"], ("not reached", "kernel tests: failed"))
+        self.assertEqual(verdicts["memcheck"], ("not reached", "kernel tests: failed"))
         for name in ("device", "build", "shape", "graphs", "heads"):
             self.assertEqual(verdicts[name][0], "passed", text)
 
