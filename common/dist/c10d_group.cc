@@ -29,7 +29,7 @@ namespace {
 
 // Gloo's own time-out does not know which rank is late, so it is a week: this class bounds
 // waiting.
-constexpr std::chrono::hours kNever{24 * 7};
+constexpr std::chrono::hours kGlooTimeout{24 * 7};
 constexpr std::chrono::milliseconds kSlice{100};
 // The time that a broken connection of Gloo waits for the watch to name the rank.
 constexpr absl::Duration kFailureReportWait = absl::Seconds(3);
@@ -216,7 +216,7 @@ class C10dGroup final : public ProcessGroup {
       std::vector<at::Tensor> tensors = {tensor};
       return Finish("agreement", num_started_, absl::InfiniteDuration(), gloo_->allreduce(tensors));
     } catch (const std::exception& error) {
-      return Broken("agreement", error);
+      return FailWith("agreement", error);
     }
   }
 
@@ -274,7 +274,7 @@ class C10dGroup final : public ProcessGroup {
     auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(
         c10::make_intrusive<c10d::PrefixStore>("gloo", store_), static_cast<int>(rank()),
         static_cast<int>(world_size()), options);
-    gloo->setTimeout(kNever);
+    gloo->setTimeout(kGlooTimeout);
     return gloo;
   }
 
@@ -293,7 +293,7 @@ class C10dGroup final : public ProcessGroup {
       return std::make_unique<C10dWork>(this, name, num_started_, begin(on_cpu ? *gloo_ : *nccl_),
                                         std::move(tensors));
     } catch (const std::exception& error) {
-      return Finished(Broken(name, error));
+      return Finished(FailWith(name, error));
     }
   }
 
@@ -307,7 +307,7 @@ class C10dGroup final : public ProcessGroup {
       // Without a time-out, it only queues a wait. With one, it would end NCCL's communicator.
       work->wait();
     } catch (const std::exception& error) {
-      return Broken(name, error);
+      return FailWith(name, error);
     }
     if (absl::Status failure = health(); !failure.ok()) {
       is_broken_ = true;
@@ -353,7 +353,7 @@ class C10dGroup final : public ProcessGroup {
       try {
         if (WaitForOneSlice(*work)) return absl::OkStatus();
       } catch (const std::exception& error) {
-        return Broken(name, error);
+        return FailWith(name, error);
       }
       if (absl::Status failure = health(); !failure.ok()) {
         is_broken_ = true;
@@ -368,7 +368,7 @@ class C10dGroup final : public ProcessGroup {
   }
 
   // Returns c10d's error, or the watch's, which has the rank's number.
-  absl::Status Broken(const std::string& name, const std::exception& error) {
+  absl::Status FailWith(const std::string& name, const std::exception& error) {
     is_broken_ = true;
     const absl::Time deadline = absl::Now() + kFailureReportWait;
     while (health().ok() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(5));
