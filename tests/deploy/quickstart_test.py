@@ -114,6 +114,16 @@ class QuickstartTest(StubTree):
         self.assertIn("run: runs/quickstart (kept)", output)
         self.assertEqual(len(self.events("train")), trains)
 
+    def test_a_run_with_other_flags_or_evaluations_is_another_one(self):
+        (self.root / "own.yaml").write_text("student:\n  model: /models/student\n")
+        arguments = ("--keep", "--config", "own.yaml", "--teacher", "/models/teacher")
+        for recipe in ("", "teacher_flags=(--num-threads 1)\n", "eval_overrides=(eval.n=2)\n"):
+            (self.root / "own.env").write_text(recipe)
+            for is_kept in (False, True):
+                code, output = self.run_quickstart(*arguments)
+                self.assertEqual(code, 0, output)
+                self.assertEqual("run: runs/own (kept)" in output, is_kept, recipe)
+
     def test_a_repeated_run_leaves_nothing_of_the_old_one(self):
         self.assertEqual(self.run_quickstart("--greedy")[0], 0)
         self.assertTrue((self.root / "runs/quickstart/evaluation/student_after_greedy.json").exists())
@@ -187,6 +197,7 @@ class QuickstartTest(StubTree):
         code, output = self.run_quickstart("--compare", "ta_opd,ful")
         self.assertEqual(code, 1)
         self.assertIn('there is no objective "ful"', output)
+        self.assertIn('there is no objective "ta.opd"', self.run_quickstart("--compare", "ta.opd")[1])
         self.assertEqual(self.run_quickstart("--compare", "ta_opd", "--seeds", "0")[0], 1)
         self.assertEqual(self.events(), [])
         # A run that fails does not stop the others.
