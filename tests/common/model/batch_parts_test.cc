@@ -59,7 +59,7 @@ TEST(BatchPartsTest, FewRowsAndOneSequenceStayTogether) {
   EXPECT_EQ(PartsOf(BatchOf({500}), 4).size(), 1U);
 }
 
-TEST(BatchPartsTest, OnePartCallsAfterLayer) {
+TEST(BatchPartsTest, OnePartCallsOnLayer) {
   PagedBatch batch = BatchOf({40, 40, 40});
   batch.on_layer = [] {};
   const std::vector<PagedBatch> parts = PartsOf(batch, 3);
