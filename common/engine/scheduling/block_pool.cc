@@ -28,8 +28,8 @@ int32_t BlockPool::Allocate() {
     block = free_.top();
     free_.pop();
   } else {
-    block = unused_.front();
-    unused_.pop_front();
+    block = cached_.front();
+    cached_.pop_front();
     Forget(&blocks_[block]);
     ++num_evictions_;
   }
@@ -42,7 +42,7 @@ void BlockPool::AddReference(int32_t block) {
   Block& entry = blocks_[block];
   if (entry.num_references == 0) {
     TAOPD_CHECK(entry.entry != 0);
-    unused_.erase(entry.unused_position);
+    cached_.erase(entry.cached_position);
     ++num_in_use_;
   }
   ++entry.num_references;
@@ -54,7 +54,7 @@ void BlockPool::Release(int32_t block) {
   if (--entry.num_references > 0) return;
   --num_in_use_;
   if (entry.entry != 0) {
-    entry.unused_position = unused_.insert(unused_.end(), block);
+    entry.cached_position = cached_.insert(cached_.end(), block);
   } else {
     free_.push(block);
   }
@@ -83,8 +83,8 @@ void BlockPool::ReleaseCache() {
   for (Block& block : blocks_) {
     if (block.entry != 0) Forget(&block);
   }
-  for (int32_t block : unused_) free_.push(block);
-  unused_.clear();
+  for (int32_t block : cached_) free_.push(block);
+  cached_.clear();
 }
 
 void BlockPool::Forget(Block* block) {

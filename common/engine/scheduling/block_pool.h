@@ -64,7 +64,7 @@ class BlockPool {
   }
   int64_t num_available() const { return num_blocks() - num_in_use_; }
   int64_t num_in_use() const { return num_in_use_; }
-  int64_t num_cached() const { return static_cast<int64_t>(unused_.size()); }
+  int64_t num_cached() const { return static_cast<int64_t>(cached_.size()); }
   uint64_t num_evictions() const { return num_evictions_; }
   int32_t num_references(int32_t block) const { return blocks_[block].num_references; }
 
@@ -91,7 +91,7 @@ class BlockPool {
     int32_t num_references = 0;
     uint64_t entry = 0;                            // 0 = cannot be found
     const PrefixKey* key = nullptr;                // the entry's key, which is owned by findable_
-    std::list<int32_t>::iterator unused_position;  // valid while the block is cached
+    std::list<int32_t>::iterator cached_position;  // valid while the block is cached
   };
 
   void Forget(Block* block);
@@ -100,7 +100,7 @@ class BlockPool {
   const bool prefix_caching_;
   std::vector<Block> blocks_;
   std::priority_queue<int32_t, std::vector<int32_t>, std::greater<>> free_;
-  std::list<int32_t> unused_;  // the cached blocks, the least recently used one first
+  std::list<int32_t> cached_;  // the cached blocks, the least recently used one first
   std::unordered_map<PrefixKey, int32_t, PrefixKeyHash> findable_;
   int64_t num_in_use_ = 0;
   uint64_t next_entry_ = 1;
