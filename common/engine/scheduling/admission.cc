@@ -18,7 +18,7 @@ constexpr int kMaxRefused = 64;
 }  // namespace
 
 void Scheduler::AdmitOverdue(Step* step) {
-  Sequence* const overdue = NoteWaitOfFirst();
+  Sequence* const overdue = NoteWaitOfOldest();
   if (overdue == nullptr || overdue->scheduling.uncached ||
       overdue->scheduling.preempted_in == num_plans_)
     return;
@@ -82,13 +82,13 @@ Scheduler::Admission Scheduler::Admit(Sequence* sequence, PreemptionLimit limit,
   return TryAdmit(sequence, step);
 }
 
-Sequence* Scheduler::NoteWaitOfFirst() {
+Sequence* Scheduler::NoteWaitOfOldest() {
   if (sequences_.empty()) return nullptr;
-  Sequence* const first = sequences_.begin()->second;
-  const bool waits = first->scheduling.state != State::kRunning;
-  if (!waits || first->handle != first_) first_waited_ = 0;
-  first_ = first->handle;
-  return waits && ++first_waited_ > kPatience ? first : nullptr;
+  Sequence* const oldest = sequences_.begin()->second;
+  const bool waits = oldest->scheduling.state != State::kRunning;
+  if (!waits || oldest->handle != oldest_handle_) oldest_steps_waited_ = 0;
+  oldest_handle_ = oldest->handle;
+  return waits && ++oldest_steps_waited_ > kPatience ? oldest : nullptr;
 }
 
 Scheduler::Admission Scheduler::TryAdmit(Sequence* sequence, Step* step) {

@@ -69,7 +69,7 @@ StepPlan Scheduler::ScheduleUncached() {
            (step.plan.rows.empty() || sequence.num_rows_needed() <= step.budget) &&
            !had_turn.contains(sequence.request.client);
   };
-  Sequence* const overdue = NoteWaitOfFirst();
+  Sequence* const overdue = NoteWaitOfOldest();
   const bool starts_overdue = overdue != nullptr && overdue->scheduling.uncached;
   Sequence* next = starts_overdue ? overdue : waiting_.NextUncached(accepts);
   while (next != nullptr) {

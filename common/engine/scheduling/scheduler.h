@@ -266,7 +266,7 @@ class Scheduler {
   // whether there is room.
   bool MakeRoom(Sequence* sequence, PreemptionLimit limit, Step* step);
   // Counts how long the sequence that was added first waits. Returns it if that is too long.
-  Sequence* NoteWaitOfFirst();
+  Sequence* NoteWaitOfOldest();
   // Returns whether a waiting sequence may run without the pool although the pool could hold it.
   bool MayRunUncached(const Sequence& sequence) const;
 
@@ -324,8 +324,8 @@ class Scheduler {
   bool last_step_uncached_ = false;
   // Clients whose prompts the last step with the pool computed in part.
   std::set<std::string> prompt_clients_;
-  RequestHandle first_ = 0;  // the sequence that was added first
-  int first_waited_ = 0;     // steps that it has waited since it became the first
+  RequestHandle oldest_handle_ = 0;  // the sequence that was added first
+  int oldest_steps_waited_ = 0;      // steps that it has waited since it became the oldest
   SchedulerStats stats_;
 };
 
