@@ -246,6 +246,7 @@ bool RankWatch::Admit(Peer& peer, const std::string& line) {
     return false;
   }
   peer.rank = rank;
+  peer.last_heard = absl::Now();
   ++num_joined_;
   Send(peer.fd, failure_.ok() ? "beat 0\n" : FailLine(0, failure_));
   if (stop_code_ > 0) Send(peer.fd, Concat("stop ", stop_code_, "\n"));
@@ -306,7 +307,8 @@ void RankWatch::Read(int fd) {
   if (peer == peers_.end()) return;
   bool stays = size > 0;
   if (stays) {
-    peer->last_heard = absl::Now();
+    // What strangers send does not lengthen their stay.
+    if (peer->rank >= 0) peer->last_heard = absl::Now();
     peer->received.append(bytes, static_cast<size_t>(size));
   }
   for (size_t end; stays && (end = peer->received.find('\n')) != std::string::npos;) {

@@ -95,6 +95,15 @@ TEST_F(RankWatchTest, SilenceIsAFailure) {
   EXPECT_ERROR(root_->failure(), kUnavailable, "rank 1 has sent no heartbeat for 300ms");
 }
 
+TEST_F(RankWatchTest, AStrangerThatNeverEndsItsLineIsTurnedAway) {
+  RankWatchOptions options = Options(0, 2);
+  options.silence = absl::Milliseconds(300);
+  ASSERT_OK_AND_ASSIGN(root_, RankWatch::Listen(options, "127.0.0.1"));
+  RawClient stranger(root_->port());
+  EXPECT_TRUE(PollUntil(absl::Seconds(10), [&] { return !stranger.Send("x"); }));
+  EXPECT_OK(root_->failure());
+}
+
 TEST_F(RankWatchTest, StrangersAreTurnedAway) {
   Open(2);
   for (const char* line : {"hello 1 wrong\n", "hello 2 secret\n", "hello 0 secret\n",
