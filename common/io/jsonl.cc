@@ -233,13 +233,21 @@ std::string JsonlWriter::LineOf(const nlohmann::ordered_json& value) {
 }
 
 absl::Status JsonlWriter::WriteLine(const std::string& line) {
-  TAOPD_ASSIGN_OR_RETURN(const int64_t size_before, SizeBytes());
+  TAOPD_RETURN_IF_ERROR(RemoveHalfLine());
+  TAOPD_ASSIGN_OR_RETURN(whole_bytes_, SizeBytes());
   const absl::Status status = WriteAll(fd_.get(), std::as_bytes(std::span(line)), path_);
+  if (status.ok()) return status;
   // A full disk must not leave half a line to which the next one would be appended.
-  if (!status.ok() && ::ftruncate(fd_.get(), size_before) != 0) {
-    return Annotate(status, "an incomplete line remains");
-  }
-  return status;
+  half_line_ = Annotate(status, "an incomplete line remains");
+  const absl::Status removed = RemoveHalfLine();
+  return removed.ok() ? status : removed;
+}
+
+absl::Status JsonlWriter::RemoveHalfLine() {
+  if (half_line_.ok()) return absl::OkStatus();
+  if (::ftruncate(fd_.get(), whole_bytes_) != 0) return half_line_;
+  half_line_ = absl::OkStatus();
+  return absl::OkStatus();
 }
 
 absl::Status JsonlWriter::Sync() {
@@ -247,6 +255,7 @@ absl::Status JsonlWriter::Sync() {
 }
 
 absl::StatusOr<int64_t> JsonlWriter::SizeBytes() const {
+  if (!half_line_.ok()) return whole_bytes_;
   struct stat info;
   if (::fstat(fd_.get(), &info) != 0) return FileError("stat", path_, errno);
   return static_cast<int64_t>(info.st_size);

@@ -53,15 +53,23 @@ class JsonlWriter {
   absl::Status Write(const nlohmann::ordered_json& value) { return WriteLine(LineOf(value)); }
   // Write is these two: LineOf returns the line of a value, and WriteLine appends such a line.
   static std::string LineOf(const nlohmann::ordered_json& value);
+  // After a failure that has left half a line in the file, the next call removes it first, and
+  // returns the error of that failure if it cannot.
   absl::Status WriteLine(const std::string& line);
   // Makes all lines so far durable (fsync).
   absl::Status Sync();
+  // Half a line that a failure has left does not count.
   absl::StatusOr<int64_t> SizeBytes() const;
 
  private:
   JsonlWriter(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
+  // Cuts off half a line that a failure has left.
+  absl::Status RemoveHalfLine();
+
   FileDescriptor fd_;
   std::string path_;
+  absl::Status half_line_;   // the error that has left half a line
+  int64_t whole_bytes_ = 0;  // without it
 };
 
 }  // namespace taopd

@@ -71,14 +71,25 @@ absl::Status TensorBoardSink::WriteText(int64_t step, const std::string& tag,
 }
 
 absl::Status TensorBoardSink::Append(const std::string& event) {
+  TAOPD_RETURN_IF_ERROR(RemoveHalfEvent());
   const std::string frame = TfRecordFrame(event);
   const absl::Status status = WriteAll(fd_.get(), std::as_bytes(std::span(frame)), path_);
   if (!status.ok()) {
-    // A reader would stop forever at half an event.
-    if (ftruncate(fd_.get(), size_bytes_) == 0) lseek(fd_.get(), size_bytes_, SEEK_SET);
+    half_event_ = status;
+    RemoveHalfEvent().IgnoreError();
     return status;
   }
   size_bytes_ += static_cast<int64_t>(frame.size());
+  return absl::OkStatus();
+}
+
+absl::Status TensorBoardSink::RemoveHalfEvent() {
+  if (half_event_.ok()) return absl::OkStatus();
+  // A reader would stop forever at half an event.
+  if (ftruncate(fd_.get(), size_bytes_) != 0 || lseek(fd_.get(), size_bytes_, SEEK_SET) < 0) {
+    return half_event_;
+  }
+  half_event_ = absl::OkStatus();
   return absl::OkStatus();
 }
 

@@ -2,7 +2,8 @@
 //
 // Every sink writes its own file, "events.out.tfevents.<seconds>.<unique>", with ".001" and so on
 // if that exists; TensorBoard joins the files of a directory into one run. Each event is handed to
-// the kernel whole. If one does not fit on the disk, the file is cut back to the last whole event.
+// the kernel whole. If one does not fit on the disk, the file is cut back to the last whole event;
+// until that succeeds, nothing else is written.
 #pragma once
 
 #include <cstdint>
@@ -44,12 +45,15 @@ class TensorBoardSink final : public MetricSink {
   TensorBoardSink(int fd, std::string path, Clock* clock)
       : fd_(fd), path_(std::move(path)), clock_(clock) {}
   absl::Status Append(const std::string& event);
+  // Cuts off half an event that a failure has left. Returns that failure if it cannot.
+  absl::Status RemoveHalfEvent();
   double NowSeconds() const;
 
   const FileDescriptor fd_;
   const std::string path_;
   Clock* const clock_;
-  int64_t size_bytes_ = 0;  // size of the whole events
+  int64_t size_bytes_ = 0;   // size of the whole events
+  absl::Status half_event_;  // the error that has left half an event
 };
 
 }  // namespace taopd

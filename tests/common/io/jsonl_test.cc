@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "tests/common/io/file_size_limit.h"
+#include "tests/common/io/truncate_failure.h"
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
@@ -145,6 +147,25 @@ TEST(JsonlWriter, AppendsAndResumesAtASize) {
   }
   EXPECT_EQ(ReadFile(path), "{\"step\":1,\"a\":\"x\\ny\"}\n{\"step\":2}\n{\"step\":33}\n");
   EXPECT_ERROR(JsonlWriter::Open(path, 10'000), kDataLoss, "fewer than the 10000");
+}
+
+TEST(JsonlWriter, NoLineFollowsHalfALine) {
+  const TempDir dir;
+  const std::string path = dir.File("m.jsonl"), whole = "{\"step\":1}\n";
+  ASSERT_OK_AND_ASSIGN(auto writer, JsonlWriter::Open(path));
+  ASSERT_OK(writer.Write({{"step", 1}}));
+  {
+    const TruncateFailure fixed_size;
+    {
+      const FileSizeLimit full(20);
+      EXPECT_ERROR(writer.Write({{"step", 2}}), kResourceExhausted, "an incomplete line remains");
+    }
+    EXPECT_ERROR(writer.Write({{"step", 3}}), kResourceExhausted, "an incomplete line remains");
+    EXPECT_EQ(ReadFile(path), whole + "{\"step\":2");
+    EXPECT_EQ(*writer.SizeBytes(), whole.size());
+  }
+  EXPECT_OK(writer.Write({{"step", 4}}));
+  EXPECT_EQ(ReadFile(path), whole + "{\"step\":4}\n");
 }
 
 TEST(JsonlWriter, InvalidUtf8IsReplaced) {

@@ -6,6 +6,7 @@
 
 #include "common/metrics/event_file.h"
 #include "tests/common/io/file_size_limit.h"
+#include "tests/common/io/truncate_failure.h"
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
@@ -71,6 +72,27 @@ TEST(TensorBoardSink, AFullDiskLeavesWholeFrames) {
   EXPECT_EQ(ReadFile(sink->path()), TfRecordFrame(FileVersionEvent(0)) +
                                         TfRecordFrame(ScalarsEvent(0, 1, {{"a", 1}})) +
                                         TfRecordFrame(ScalarsEvent(0, 3, {{"a", 2}})));
+}
+
+TEST(TensorBoardSink, NoFrameFollowsHalfAFrame) {
+  const TempDir dir;
+  ManualClock clock;
+  ASSERT_OK_AND_ASSIGN(auto sink,
+                       TensorBoardSink::Open({.dir = dir.path(), .unique_suffix = "test"}, &clock));
+  {
+    const TruncateFailure fixed_size;
+    absl::Status status;
+    {
+      const FileSizeLimit full(100);
+      status = sink->Write(1, {{std::string(1000, 'x'), 1}});
+    }
+    EXPECT_FALSE(status.ok());
+    EXPECT_EQ(sink->Write(2, {{"a", 1}}), status);
+    EXPECT_EQ(ReadFile(sink->path()).size(), 100);
+  }
+  EXPECT_OK(sink->Write(3, {{"a", 2}}));
+  EXPECT_EQ(ReadFile(sink->path()),
+            TfRecordFrame(FileVersionEvent(0)) + TfRecordFrame(ScalarsEvent(0, 3, {{"a", 2}})));
 }
 
 }  // namespace
