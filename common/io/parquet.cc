@@ -248,6 +248,7 @@ class ArrowParquetReader final : public ParquetReader {
   absl::Status Read(const std::vector<std::string>& columns,
                     const std::function<absl::Status(const Json&, int64_t)>& row) {
     const std::vector<int> leaves = LeavesOf(columns);
+    if (fields_.empty()) return InvalidArgument(path_, ": has no columns");
     if (leaves.empty())
       return InvalidArgument(path_, ": has none of the columns ", List(columns), "; it has ",
                              List(fields_));

@@ -81,6 +81,17 @@ TEST(ParquetTest, FieldsAndColumns) {
                "has none of the columns \"answer\", \"promp\"; it has \"data_source\", \"prompt\"");
 }
 
+TEST(ParquetTest, AFileWithoutColumns) {
+  // Thrift: version 1, a schema "schema" without children, no rows, no row groups.
+  const std::string_view footer("\x15\x02\x19\x1c\x48\x06schema\x15\0\0\x16\0\x19\x0c\0", 21);
+  const TempDir dir;
+  WriteFile(dir.File("empty.parquet"), Concat("PAR1", footer, std::string("\x15\0\0\0PAR1", 8)));
+  for (const std::vector<std::string>& columns : {{}, std::vector<std::string>{"prompt"}}) {
+    EXPECT_ERROR(ReadAll(dir.File("empty.parquet"), columns), kInvalidArgument,
+                 "empty.parquet: has no columns");
+  }
+}
+
 TEST(ParquetTest, AnErrorOfTheRowIsPlaced) {
   ASSERT_OK_AND_ASSIGN(const auto reader, ParquetReader::Open(Golden("verl.parquet")));
   int64_t calls = 0;
