@@ -34,7 +34,7 @@ def describe(results_dir):
         names = {verdict: ", ".join(part for part, found in rows if found == verdict) or "none"
                  for verdict in ("passed", "failed")}
         other = ", ".join(part for part, found in rows if found not in names) or "none"
-        lines.append(f"| [{head['date']}](../../tests/bench/results/gpu/{path.name}) | {head['device']} | {head['driver']} | "
+        lines.append(f"| [{head['date']}](../tests/bench/results/gpu/{path.name}) | {head['device']} | {head['driver']} | "
                      f"{head['commit']} | {names['passed']} | {names['failed']} | {other} |")
     return "\n".join(lines) + "\n"
 
