@@ -163,7 +163,7 @@ class C10dGroup final : public ProcessGroup {
         .grace = options_.grace,
         .on_failure = [this](const auto& collective,
                              const std::string& error) { FailFromStream(collective, error); },
-        .on_stuck = [] { _exit(kExitUnavailable); }});
+        .on_stuck = [this] { EndStuck(); }});
     return absl::OkStatus();
 #else
     return Unimplemented("several ranks on ", options_.device.str(),
@@ -327,6 +327,12 @@ class C10dGroup final : public ProcessGroup {
     is_broken_ = true;
     watch_->Fail(error.empty() ? Late(collective.name, collective.number)
                                : Unavailable(collective.name, ": ", error));
+  }
+  // Ends a process whose threads wait for the device, since none of them reports the failure.
+  void EndStuck() {
+    LogError("ending at once: a collective on the device has failed, and this process still waits",
+             {{"rank", rank()}, {"error", health()}});
+    _exit(kExitUnavailable);
   }
 
   absl::Status Late(const std::string& name, int64_t number) const {
