@@ -5,6 +5,8 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <exception>
 #include <utility>
 
@@ -188,6 +190,9 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> JoinWorkers(const ModelCommand& lo
                                                           const WorkerProcesses& workers) {
   Rendezvous rendezvous = ParallelRendezvous(0, load.num_ranks, load.master_port);
   rendezvous.listen_fd = ::fcntl(listen_fd, F_DUPFD_CLOEXEC, 0);  // the store closes its copy
+  if (rendezvous.listen_fd < 0) {
+    return Unavailable("rank 0 cannot copy the socket on which it listens: ", std::strerror(errno));
+  }
   auto group = ProcessGroup::Connect(rendezvous, ParallelGroupOptions(device));
   // The end of a process explains more than its absence.
   if (!group.ok()) TAOPD_RETURN_IF_ERROR(workers.Health());
