@@ -352,7 +352,7 @@ class TorchEngine final : public InferenceEngine {
   // Called after Advance. A prompt counts once, when it is done.
   void CountTokens(const StepPlan& plan) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const auto count = [this](const Sequence& sequence, bool samples) {
-      if (!sequence.status.ok() || sequence.sits_out) return;
+      if (!sequence.status.ok() || sequence.mask_was_late) return;
       const bool prompt_done =
           samples ? sequence.generated.ids.size() == 1 : !sequence.generates() && sequence.finished;
       if (prompt_done) {

@@ -166,8 +166,8 @@ void ModelRunner::SampleFrom(const at::Tensor& logits_SV, const SampledRow* rows
   for (int64_t i = 0; i < logits_SV.size(0); ++i) {
     for (Sequence* sequence : rows[i].sequences) {
       if (sequence->finished) continue;  // because its scores failed
-      sequence->sits_out = MaskIsLate(*sequence, masks_until);
-      if (!sequence->sits_out) tasks.push_back({sequence, i});
+      sequence->mask_was_late = MaskIsLate(*sequence, masks_until);
+      if (!sequence->mask_was_late) tasks.push_back({sequence, i});
     }
   }
   std::vector<Draw> draws = DrawTokens(logits_SV, decoder_->row_sampler(logits_SV.device()), tasks);

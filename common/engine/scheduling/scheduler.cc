@@ -265,7 +265,7 @@ void Scheduler::Advance(const StepPlan& plan) {
     }
     sequence->num_computed = rows.first + rows.count;
     if (sequence->generates() && sequence->num_computed == sequence->num_tokens())
-      --sequence->num_computed;  // it sits out
+      --sequence->num_computed;  // its mask was late
     if (sequence->scores()) {
       sequence->next_scored_row =
           std::max(sequence->next_scored_row,

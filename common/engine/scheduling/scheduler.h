@@ -148,9 +148,10 @@ class Scheduler {
   // Plans the next step. The plan's pointers are valid until Finish, Schedule or DropAll is called.
   StepPlan Schedule();
   // Records that the plan's rows have been computed and sampled tokens have been appended. The last
-  // row of a sequence that sampled no token (Sequence::sits_out) will be computed again. Call it
-  // once, after the step of the last Schedule, even if all of the step has failed. Sequences whose
-  // status is not OK are skipped; their followers in the plan whose status is OK are preempted.
+  // row of a sequence that sampled no token (Sequence::mask_was_late) will be computed again. Call
+  // it once, after the step of the last Schedule, even if all of the step has failed. Sequences
+  // whose status is not OK are skipped; their followers in the plan whose status is OK are
+  // preempted.
   void Advance(const StepPlan& plan);
 
   // Removes a running sequence and gives back its blocks.

@@ -67,9 +67,8 @@ struct Sequence {
   // After a late mask, the number of further tokens whose rows are computed only once their masks
   // are there. Written by the ModelRunner.
   int num_mask_waits = 0;
-  // If true, the sequence's mask was late in the current step, so its row was computed but no
-  // token was sampled. The ModelRunner writes it.
-  bool sits_out = false;
+  // In the current step: its row was computed, but no token was sampled. The ModelRunner writes it.
+  bool mask_was_late = false;
   // Guarded by the engine's lock.
   bool cancelled = false;
 
