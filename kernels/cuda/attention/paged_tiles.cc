@@ -40,7 +40,7 @@ PagedStep LayOut(const std::vector<PagedSequence>& sequences, int64_t max_blocks
       lines.push_back(static_cast<int32_t>(s));
     }
   }
-  step.num_rows = step.first_line = static_cast<int64_t>(arrays.size());
+  step.num_rows = step.first_sequence = static_cast<int64_t>(arrays.size());
   arrays.insert(arrays.end(), lines.begin(), lines.end());
   step.first_table = static_cast<int64_t>(arrays.size());
   for (const PagedSequence& sequence : sequences) {

@@ -121,7 +121,7 @@ at::Tensor CudaPagedAttention::Run(const at::Tensor& q_TND, const at::Tensor& k_
   append.num_rows = step_.num_rows;
   append.num_heads = num_heads_;
   append.positions_T = Array(0);
-  append.sequences_T = Array(step_.first_line);
+  append.sequences_T = Array(step_.first_sequence);
   append.block_tables_SM = Array(step_.first_table);
   append.max_blocks = step_.max_blocks;
   const at::Tensor ready_TND = at::empty({step_.num_rows, num_heads_, head_size_}, q_TND.options());

@@ -30,7 +30,7 @@ void CheckPart(const at::Tensor& x, const LinearPart& part) {
 }
 
 // Views x as a matrix, and turns a matrix back into x's shape.
-at::Tensor RowsOfAny(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
+at::Tensor AsMatrix(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 at::Tensor WithColumns(const at::Tensor& x, const at::Tensor& y_MN) {
   std::vector<int64_t> shape = x.sizes().vec();
   shape.back() = y_MN.size(1);
@@ -56,7 +56,7 @@ class PartsFunction : public torch::autograd::Function<PartsFunction> {
     }
     context->saved_data["with_bias"] = with_bias;
     context->saved_data["scales"] = SavedAdapters(adapters).scales;
-    return WithColumns(x, MultiplyParts(RowsOfAny(x), weights, biases, packed, adapters));
+    return WithColumns(x, MultiplyParts(AsMatrix(x), weights, biases, packed, adapters));
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -68,7 +68,7 @@ class PartsFunction : public torch::autograd::Function<PartsFunction> {
     const std::vector<LowRankAdapter> adapters =
         RestoreAdapters(saved, 1 + weights.size() + with_bias.size(),
                         context->saved_data["scales"].toDoubleVector());
-    const at::Tensor dy_MN = RowsOfAny(gradients[0]).to(x.scalar_type());
+    const at::Tensor dy_MN = AsMatrix(gradients[0]).to(x.scalar_type());
     const at::Tensor d_low_MS = AdapterOutputGradient(dy_MN, weights, adapters);
     variable_list result(1);
     if (context->needs_input_grad(0)) {
@@ -76,7 +76,7 @@ class PartsFunction : public torch::autograd::Function<PartsFunction> {
     }
     std::vector<bool> needed;
     for (size_t i = 0; i < weights.size(); ++i) needed.push_back(context->needs_input_grad(1 + i));
-    const variable_list of_weights = PartsWeightGradients(dy_MN, RowsOfAny(x), weights, needed);
+    const variable_list of_weights = PartsWeightGradients(dy_MN, AsMatrix(x), weights, needed);
     result.insert(result.end(), of_weights.begin(), of_weights.end());
     for (size_t i = 0; i < with_bias.size(); ++i) {
       const size_t input = 1 + weights.size() + i;
@@ -85,7 +85,7 @@ class PartsFunction : public torch::autograd::Function<PartsFunction> {
                            : at::Tensor());
     }
     const variable_list of_adapters =
-        AdapterGradients(dy_MN, RowsOfAny(x), weights, adapters, d_low_MS);
+        AdapterGradients(dy_MN, AsMatrix(x), weights, adapters, d_low_MS);
     result.insert(result.end(), of_adapters.begin(), of_adapters.end());
     result.resize(result.size() + 3);  // biases, adapters and packed, which are not variables
     return result;
@@ -110,7 +110,7 @@ bool WidensFloat16(const at::Tensor& x) {
 at::Tensor WithoutAdapter(const at::Tensor& x, const LinearPart& part) {
   const at::Tensor &weight = part.weight, &bias = part.bias;
   if (WidensFloat16(x)) {
-    at::Tensor out = at::mm(RowsOfAny(x).to(at::kFloat), weight.to(at::kFloat).t());
+    at::Tensor out = at::mm(AsMatrix(x).to(at::kFloat), weight.to(at::kFloat).t());
     if (bias.defined()) out.add_(bias);
     return WithColumns(x, out.to(x.scalar_type()));
   }
@@ -153,7 +153,7 @@ at::Tensor FusedLinear(const at::Tensor& x, const std::vector<LinearPart>& parts
     adapters.push_back(part.adapter);
   }
   if (!at::GradMode::is_enabled()) {
-    return WithColumns(x, MultiplyParts(RowsOfAny(x), weights, biases, packed, adapters));
+    return WithColumns(x, MultiplyParts(AsMatrix(x), weights, biases, packed, adapters));
   }
   std::vector<at::Tensor> parameters = weights;
   for (const at::Tensor& bias : biases) {

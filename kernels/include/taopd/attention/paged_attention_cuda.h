@@ -106,9 +106,9 @@ struct PagedStep {
   int64_t max_blocks = 1;       // M
   PagedTileCounts counts;
   // The offsets of the arrays that follow the positions.
-  int64_t first_line = 0;   // sequences_T
-  int64_t first_table = 0;  // block_tables_SM
-  int64_t first_tile = 0;   // tiles_I
+  int64_t first_sequence = 0;  // sequences_T
+  int64_t first_table = 0;     // block_tables_SM
+  int64_t first_tile = 0;      // tiles_I
 };
 // Runs on the host and reads the sequences' block tables. Sequences for which `without_tiles`
 // returns true have positions and tables but no tiles: their keys and values are appended, and

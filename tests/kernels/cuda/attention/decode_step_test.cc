@@ -82,7 +82,7 @@ class DecodeStepTest : public CudaTest, public ::testing::WithParamInterface<Set
     append.num_rows = step.num_rows;
     append.num_heads = kHeads;
     append.positions_T = arrays;
-    append.sequences_T = arrays + step.first_line;
+    append.sequences_T = arrays + step.first_sequence;
     append.block_tables_SM = arrays + step.first_table;
     append.max_blocks = step.max_blocks;
     append.q_TND = qkv;
@@ -142,8 +142,9 @@ TEST_P(DecodeStepTest, OnlyTheValuesOfTheArraysDependOnTheSequences) {
   const PagedStep a = layout({1, 2, 3}), b = layout({kMaxLen, 300, 256});
   EXPECT_EQ(a.num_rows, 3);
   EXPECT_EQ(a.max_blocks, 22);
-  for (const auto member : {&PagedStep::num_rows, &PagedStep::max_blocks, &PagedStep::first_line,
-                            &PagedStep::first_table, &PagedStep::first_tile}) {
+  for (const auto member :
+       {&PagedStep::num_rows, &PagedStep::max_blocks, &PagedStep::first_sequence,
+        &PagedStep::first_table, &PagedStep::first_tile}) {
     EXPECT_EQ(a.*member, b.*member);
   }
   EXPECT_EQ(a.arrays.size(), b.arrays.size());

@@ -215,7 +215,7 @@ TEST_F(PlanPagedTilesTest, TheArraysNamePositionSequenceAndBlocksOfEachRow) {
     return std::vector<int32_t>(step.arrays.begin() + first, step.arrays.begin() + first + num);
   };
   EXPECT_EQ(numbers(0, 4), (std::vector<int32_t>{40, 41, 42, 5}));
-  EXPECT_EQ(numbers(step.first_line, 4), (std::vector<int32_t>{0, 0, 0, 1}));
+  EXPECT_EQ(numbers(step.first_sequence, 4), (std::vector<int32_t>{0, 0, 0, 1}));
   EXPECT_EQ(numbers(step.first_table, 3), tables);
 }
 
