@@ -41,7 +41,10 @@ bool AreOnOneDisk(const std::string& a, const std::string& b) {
 
 int64_t BytesOnDisk(const std::string& path) {
   std::error_code error;
-  if (fs::is_regular_file(path, error)) return static_cast<int64_t>(fs::file_size(path, error));
+  if (fs::is_regular_file(path, error)) {
+    const uint64_t size = fs::file_size(path, error);
+    return error ? 0 : static_cast<int64_t>(size);
+  }
   int64_t bytes = 0;
   for (fs::recursive_directory_iterator it(path, error), end; !error && it != end;
        it.increment(error)) {

@@ -118,7 +118,7 @@ absl::Status DiskAttempts::Failed(int64_t bytes, const absl::Status& error) {
   ++num_failures_;
   free_after_failure_ = FreeDiskBytes(dir_);
   return Annotate(error, Concat(dir_, " needs ", bytes, " bytes and has ",
-                                free_after_failure_.value_or(-1), " free"));
+                                BytesText(free_after_failure_), " free"));
 }
 
 }  // namespace taopd

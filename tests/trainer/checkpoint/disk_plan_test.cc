@@ -91,6 +91,16 @@ TEST(DiskPlan, FindsTheWeightsThatAKilledRunHasLeft) {
   EXPECT_EQ(PublishedBytesIn(dir.File("nowhere")), 0);
 }
 
+TEST(DiskAttempts, NamesTheRoomOnlyIfItIsKnown) {
+  const TempDir dir;
+  EXPECT_THAT(DiskAttempts(dir.path()).Failed(7, DataLoss("torn")).ToString(),
+              HasSubstr(" bytes ("));
+  DiskAttempts unknown("/proc/self");
+  EXPECT_ERROR(unknown.Failed(7, DataLoss("torn")), kDataLoss,
+               "/proc/self needs 7 bytes and has an unknown number free");
+  EXPECT_TRUE(unknown.MayFit(7));
+}
+
 TEST(DiskSpace, CountsFilesAndAsksForAPathThatIsNotThere) {
   const TempDir dir;
   std::filesystem::create_directories(dir.File("a/b"));
