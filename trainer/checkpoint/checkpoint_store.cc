@@ -217,8 +217,9 @@ absl::Status CheckpointStore::MoveAside(const std::string& path) {
     const std::string aside = Concat(dir_, "/damaged-", fs::path(path).filename().string(), "-", n);
     if (FileExists(aside)) continue;
     LogWarning("damaged checkpoint is moved aside", {{"to", aside}});
+    TAOPD_RETURN_IF_ERROR(Rename(path, aside));
     damaged_.erase(path);
-    return Rename(path, aside);
+    return absl::OkStatus();
   }
 }
 
