@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/base/check.h"
 #include "common/config/kernel_mode.h"
 #include "common/config/settings.h"
 #include "common/model/config/lora_config.h"
@@ -57,19 +58,17 @@ struct PromptConfig {
 };
 
 // Returns the first of these settings of a section that has another value than its default. Empty
-// if there is none.
+// if there is none. REQUIRES: the section has settings of these names.
 template <typename Section>
 std::string FirstGiven(Section section, std::initializer_list<std::string_view> names) {
   Section defaults;
   const SettingTable given = DescribeSettings(section), unset = DescribeSettings(defaults);
   for (const std::string_view name : names) {
-    for (size_t i = 0; i < given.settings().size(); ++i) {
-      const Setting& setting = given.settings()[i];
-      if (setting.path == name &&
-          SettingText(setting.value) != SettingText(unset.settings()[i].value)) {
-        return setting.path;
-      }
-    }
+    size_t i = 0;
+    while (i < given.settings().size() && given.settings()[i].path != name) ++i;
+    TAOPD_CHECK(i < given.settings().size());
+    const Setting& setting = given.settings()[i];
+    if (SettingText(setting.value) != SettingText(unset.settings()[i].value)) return setting.path;
   }
   return "";
 }

@@ -22,6 +22,14 @@ void ExpectRefused(const std::string& yaml, const std::string& says) {
   EXPECT_ERROR(Read(yaml), kInvalidArgument, says);
 }
 
+TEST(TrainConfig, FirstGivenKnowsItsSettings) {
+  TeacherConfig teacher;
+  EXPECT_EQ(FirstGiven(teacher, {"model", "timeout_s"}), "");
+  teacher.timeout_s += 1;
+  EXPECT_EQ(FirstGiven(teacher, {"model", "timeout_s"}), "timeout_s");
+  EXPECT_DEATH(FirstGiven(teacher, {"modle"}), "check failed: i < given");
+}
+
 TEST(TrainConfig, ObjectiveIsANameOrTerms) {
   ASSERT_OK_AND_ASSIGN(const TrainConfig config, Read("{}"));
   EXPECT_EQ(config.objective.name, "ta_opd");
