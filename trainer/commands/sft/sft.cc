@@ -246,10 +246,13 @@ class SftRun {
     for (const PromptRecord* record : batch) {
       num_tokens += static_cast<int64_t>(record->prompt_ids.size() + record->response_ids.size());
     }
+    const absl::Duration evaluated = std::exchange(evaluation_time_, absl::ZeroDuration());
     const Metrics metrics = {{"loss/mean", loss},
                              {"loss/grad_norm", grad_norm},
                              {"optim/lr", lr},
                              {"time/step_s", seconds},
+                             {"time/save_s", absl::ToDoubleSeconds(lifecycle_.TakeElapsed())},
+                             {"time/evaluation_s", absl::ToDoubleSeconds(evaluated)},
                              {"time/tokens_per_s", static_cast<double>(num_tokens) / seconds}};
     run_.output().Write(state.step, metrics);
     lifecycle_.ShowStep(metrics);
@@ -267,6 +270,7 @@ class SftRun {
 
   // Returns false if the run is asked to stop before the validation is done.
   bool Validate() {
+    const absl::Time start = absl::Now();
     at::NoGradGuard no_grad;
     run_state_->SetPhase(TrainerPhase::kEvaluating);
     std::vector<const PromptRecord*> records;
@@ -277,6 +281,7 @@ class SftRun {
                         {{"eval/loss", sums->loss / static_cast<double>(sums->num_rows)},
                          {"eval/n", static_cast<double>(val_.size())}});
     run_state_->SetPhase(TrainerPhase::kRunning);
+    evaluation_time_ += absl::Now() - start;
     return true;
   }
 
@@ -292,6 +297,7 @@ class SftRun {
   std::vector<PromptRecord> train_;
   std::vector<PromptRecord> val_;
   std::optional<EpochOrder> order_;
+  absl::Duration evaluation_time_;          // since the last step's metrics
   std::unique_ptr<ControlServer> control_;  // last, because its threads use the run
 };
 

@@ -136,6 +136,9 @@ TEST_F(TrainerSftTest, SavesBeforeItValidates) {
         flags);
   };
   ASSERT_TRUE(Runs(sft(2, {})));
+  // The second step has those of the first: the time that is left depends on them.
+  EXPECT_GT(LastMetric("sft", "time/save_s"), 0);
+  EXPECT_GT(LastMetric("sft", "time/evaluation_s"), 0);
   const std::string metrics = ReadFile(dir_.File("sft/metrics.jsonl"));
   const size_t last = metrics.rfind("{", metrics.rfind("eval/loss"));
   ASSERT_NE(last, std::string::npos);
