@@ -58,8 +58,8 @@ absl::Status ValidateCudaGraphs(const TeacherOptions& options) {
          defaults.max_seq_len_to_capture}}) {
     if (options.ToEngineOptions().cuda_graphs.use == CudaGraphUse::kNever &&
         value != default_value) {
-      return InvalidArgument(name, " = ", value, ": cuda_graphs is ",
-                             NameOf(options.cuda_graphs), ", and no decode step is captured");
+      return InvalidArgument(name, " = ", value, ": cuda_graphs is ", NameOf(options.cuda_graphs),
+                             ", and no decode step is captured");
     }
   }
   if (options.cuda_graphs == CudaGraphUse::kAlways && options.kernels == kKernelsComposed) {
@@ -233,7 +233,8 @@ void TeacherOptions::DeclareServing(SettingTable& v) {
 void TeacherOptions::DeclareNetwork(SettingTable& v) {
   v.Setting(
       "health_port", &health_port,
-      "HTTP port for /health, /ping, /ready and /metrics only, without TLS and keys. 0 means none.",
+      "HTTP port for /health, /health_generate, /ping, /ready and /metrics only, without TLS and "
+      "keys. 0 means none.",
       Between<int64_t>(0, 65535));
   v.Setting<std::string>(
       "ssl_certfile", &ssl_certfile,
