@@ -65,8 +65,9 @@ absl::Status CheckCanCapture(const ModelConfig& config, DataType dtype, bool on_
                            ": decode steps of mixtures of experts are not captured");
   }
   if (dtype == DataType::kFloat16 || config.head_dim % 2 != 0 || config.head_dim > kMaxHeadSize) {
-    return InvalidArgument("CUDA graphs need float32 or bfloat16 and an even head_dim of at most ", kMaxHeadSize, "; this model has ", ConfigDtype(dtype),
-                           " and ", config.head_dim);
+    return InvalidArgument("CUDA graphs need float32 or bfloat16 and an even head_dim of at most ",
+                           kMaxHeadSize, "; this model has ", ConfigDtype(dtype), " and ",
+                           config.head_dim);
   }
   return absl::OkStatus();
 }

@@ -163,10 +163,10 @@ absl::StatusOr<std::unique_ptr<DecodeGraphs>> MakeDecodeGraphs(
     const std::shared_ptr<Decoder>& decoder, const EngineOptions& options,
     const EngineLimits& limits, int64_t num_blocks, std::unique_ptr<GraphBackend> backend) {
   TAOPD_ASSIGN_OR_RETURN(
-      const bool used, UsesCudaGraphs(options.cuda_graphs, decoder->config(),
-                                      DataTypeOf(decoder->dtype()),
-                                      decoder->device().is_cpu() && backend == nullptr,
-                                      /*scores_only=*/num_blocks == 0));
+      const bool used,
+      UsesCudaGraphs(options.cuda_graphs, decoder->config(), DataTypeOf(decoder->dtype()),
+                     decoder->device().is_cpu() && backend == nullptr,
+                     /*scores_only=*/num_blocks == 0));
   if (!used) return nullptr;
   if (backend == nullptr) {
     TAOPD_ASSIGN_OR_RETURN(backend, MakeCudaGraphBackend(decoder->device()));

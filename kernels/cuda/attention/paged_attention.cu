@@ -90,13 +90,13 @@ __device__ void Attend(const AttentionArguments& args, const TileView& view, int
   __syncthreads();  // all threads have read what the previous partition left in shared memory
   LoadBlocks(view, partition, shared);
   __syncthreads();
-  ScoreKeys<Element, kQueries>(view, static_cast<const Element*>(pages.keys_BKPD),
-                               num_kv_heads, head_size, partition, shared);
+  ScoreKeys<Element, kQueries>(view, static_cast<const Element*>(pages.keys_BKPD), num_kv_heads,
+                               head_size, partition, shared);
   __syncthreads();
   WeighKeys(view, shared);
   __syncthreads();
-  SumValues<Element, kQueries>(view, static_cast<const Element*>(pages.values_BKPD),
-                               num_kv_heads, head_size, partition, *shared, sums);
+  SumValues<Element, kQueries>(view, static_cast<const Element*>(pages.values_BKPD), num_kv_heads,
+                               head_size, partition, *shared, sums);
 }
 
 // With a head size that the compiler knows, indices are constants.
@@ -108,7 +108,9 @@ __device__ int32_t HeadSizeOf(const AttentionArguments& args) {
 // Uses `stride` blocks per unit if all units have room for the same number of partitions: a block
 // takes every stride-th of those that exist. Otherwise uses one block per partition.
 template <typename Element, int kQueries, int kHeadSize, bool kIsExact>
-__global__ void __launch_bounds__(kAttentionThreads, !kIsExact ? 1 : kQueries <= 4 ? 4 : 3)
+__global__ void __launch_bounds__(kAttentionThreads, !kIsExact       ? 1
+                                                     : kQueries <= 4 ? 4
+                                                                     : 3)
     SplitAttentionKernel(AttentionArguments args, int32_t stride) {
   const auto head_size = HeadSizeOf<kHeadSize, kIsExact>(args);
   const auto of_all = static_cast<int32_t>(blockIdx.x) / args.units_of_tile;
@@ -116,8 +118,8 @@ __global__ void __launch_bounds__(kAttentionThreads, !kIsExact ? 1 : kQueries <=
   const int32_t tile = stride > 0 ? of_all / stride : args.TileOfPartition(of_all);
   const TileView view = ViewOf(args, tile, unit);
   const int32_t begin = FirstPartition(view), num_partitions = EndPartition(view) - begin;
-  int32_t index = stride > 0 ? of_all % stride
-                             : of_all - static_cast<int32_t>(args.FirstPartitionOf(tile));
+  int32_t index =
+      stride > 0 ? of_all % stride : of_all - static_cast<int32_t>(args.FirstPartitionOf(tile));
   if (index >= num_partitions) return;
   __shared__ AttentionShared<kQueries, kHeadSize> shared;
   LoadQueries(view, static_cast<const Element*>(args.p.q_TND), args.p.q_row_stride, head_size,
@@ -147,8 +149,8 @@ __global__ void __launch_bounds__(kAttentionThreads, !kIsExact ? 1 : kQueries <=
 // Merges the partitions of each query of the split units, in order. Uses one warp per query.
 template <typename Element>
 __global__ void MergePartitionsKernel(AttentionArguments args, int32_t num_queries) {
-  const int32_t index =
-      static_cast<int32_t>(blockIdx.x) * kMergeWarps + static_cast<int32_t>(threadIdx.x) / kWarpSize;
+  const int32_t index = static_cast<int32_t>(blockIdx.x) * kMergeWarps +
+                        static_cast<int32_t>(threadIdx.x) / kWarpSize;
   if (index >= num_queries) return;
   const int32_t of_all = index / args.max_queries, query = index % args.max_queries;
   const int32_t tile = of_all / args.units_of_tile, unit = of_all % args.units_of_tile;
@@ -221,8 +223,7 @@ AttentionArguments ArgumentsOf(const PlainPagedAttention& p) {
   if (p.sliding_window > 0) {
     // The number of partitions that the window's positions can touch.
     const int64_t seen = p.sliding_window + p.counts.max_split_rows - 1;
-    args.partitions_of_tile =
-        static_cast<int32_t>(std::min(longest, (seen - 1) / kPartition + 2));
+    args.partitions_of_tile = static_cast<int32_t>(std::min(longest, (seen - 1) / kPartition + 2));
   } else if (p.counts.num_partitions == p.counts.num_split * longest) {
     // So it is in LayOutDecodeStep, where most blocks of threads end at once if the sequences are
     // short: they end sooner without a search for their tile.
@@ -300,9 +301,9 @@ std::string RunAttention(AttentionArguments args, const DeviceContext& context) 
                              args, static_cast<int32_t>(stride));
   if (!error.empty()) return error;
   const int64_t num_queries = num_split * args.max_queries;
-  error = Launch("MergePartitions", MergePartitionsKernel<Element>,
-                 CeilDiv(num_queries, kMergeWarps), kMergeWarps * kWarpSize, context.stream, args,
-                 static_cast<int32_t>(num_queries));
+  error =
+      Launch("MergePartitions", MergePartitionsKernel<Element>, CeilDiv(num_queries, kMergeWarps),
+             kMergeWarps * kWarpSize, context.stream, args, static_cast<int32_t>(num_queries));
   if (!error.empty()) return error;
   args.first_tile = static_cast<int32_t>(counts.num_split);
   WholeKernel whole = ExactWholeKernelFor(args);

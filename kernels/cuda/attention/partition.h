@@ -140,12 +140,13 @@ __device__ void ScoreKeys(const TileView& view, const Element* keys_BKPD, int32_
 #pragma unroll
     for (int page = 0; page < kPages; ++page) {
       const int64_t block = shared->blocks[first_page + page];
-      const int32_t position = partition * kPartition +
-                               (first_page + page) * static_cast<int32_t>(kBlockTokens) + place;
+      const int32_t position =
+          partition * kPartition + (first_page + page) * static_cast<int32_t>(kBlockTokens) + place;
       const bool seen = position >= view.FirstKey() && position < view.EndKey();
-      keys[page] = seen ? keys_BKPD + ((block * num_kv_heads + view.kv_head) * kBlockTokens +
-                                       place) * head_size
-                        : nullptr;
+      keys[page] =
+          seen ? keys_BKPD +
+                     ((block * num_kv_heads + view.kv_head) * kBlockTokens + place) * head_size
+               : nullptr;
     }
     float dots[kPages][kQueries] = {};
     for (int32_t d = lane * kChunk; d < head_size; d += kLanesPerKey * kChunk) {
@@ -169,8 +170,7 @@ __device__ void ScoreKeys(const TileView& view, const Element* keys_BKPD, int32_
     }
 #pragma unroll
     for (int page = 0; page < kPages; ++page) {
-      const int32_t in_partition =
-          (first_page + page) * static_cast<int32_t>(kBlockTokens) + place;
+      const int32_t in_partition = (first_page + page) * static_cast<int32_t>(kBlockTokens) + place;
       // All threads evaluate this condition alike: a page that no query sees has no block.
       const bool used = shared->blocks[first_page + page] >= 0;
       for (int query = 0; query < kQueries; ++query) {
@@ -180,9 +180,9 @@ __device__ void ScoreKeys(const TileView& view, const Element* keys_BKPD, int32_
           score += __shfl_xor_sync(0xffffffffu, score, mask);
         }
         if (lane == 0) {
-          const bool sees = keys[page] != nullptr &&
-                            (view.AllSeeAll() ||
-                             view.Sees(query, partition * kPartition + in_partition));
+          const bool sees =
+              keys[page] != nullptr &&
+              (view.AllSeeAll() || view.Sees(query, partition * kPartition + in_partition));
           shared->weights[query][in_partition] = sees ? score : NegativeInfinity<float>();
         }
       }

@@ -43,10 +43,10 @@ __global__ void RotateAndAppendKernel(RotateAndAppend p) {
     sin += row * D;
   }
   if (head < num_queries) {
-    NormRotateHead(
-        static_cast<const Element*>(p.q_TND) + row * p.q_row_stride + head * D,
-        static_cast<const Element*>(p.q_norm_D), cos, sin, D, p.eps,
-        static_cast<Element*>(p.q_out_TND) + row * p.q_out_row_stride + head * D, nullptr);
+    NormRotateHead(static_cast<const Element*>(p.q_TND) + row * p.q_row_stride + head * D,
+                   static_cast<const Element*>(p.q_norm_D), cos, sin, D, p.eps,
+                   static_cast<Element*>(p.q_out_TND) + row * p.q_out_row_stride + head * D,
+                   nullptr);
     return;
   }
   const int64_t kv_head = (head - num_queries) % K;
@@ -55,10 +55,9 @@ __global__ void RotateAndAppendKernel(RotateAndAppend p) {
       p.block_tables_SM[p.sequences_T[row] * p.max_blocks + position / kBlockTokens];
   const int64_t place = ((block * K + kv_head) * kBlockTokens + position % kBlockTokens) * D;
   if (head < num_queries + K) {
-    NormRotateHead(
-        static_cast<const Element*>(p.k_TKD) + row * p.k_row_stride + kv_head * D,
-        static_cast<const Element*>(p.k_norm_D), cos, sin, D, p.eps,
-        static_cast<Element*>(p.pages.keys_BKPD) + place, nullptr);
+    NormRotateHead(static_cast<const Element*>(p.k_TKD) + row * p.k_row_stride + kv_head * D,
+                   static_cast<const Element*>(p.k_norm_D), cos, sin, D, p.eps,
+                   static_cast<Element*>(p.pages.keys_BKPD) + place, nullptr);
     return;
   }
   const Element* value = static_cast<const Element*>(p.v_TKD) + row * p.v_row_stride + kv_head * D;

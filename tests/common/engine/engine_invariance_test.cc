@@ -182,8 +182,7 @@ TEST_P(EngineInvarianceTest, AnswersDependOnTheRequestAlone) {
     const size_t batch_size = 1 + random.NextBelow(requests.size());
     SCOPED_TRACE(Concat("arrangement ", arrangement, ": ", options.max_num_batched_tokens,
                         " rows a step, ", options.kv_cache_bytes / block_bytes, " blocks, ",
-                        num_threads, " threads",
-                        captures ? ", decode steps recorded" : ""));
+                        num_threads, " threads", captures ? ", decode steps recorded" : ""));
     const auto engine = Make(options);
     const auto results = RunInOrder(engine.get(), requests, order, batch_size);
     for (size_t i = 0; i < requests.size(); ++i) {
