@@ -294,6 +294,7 @@ void TrainerTest::KillAndResume(const Strings& arguments, const std::string& run
   const int64_t num_kills = NumKills(2), seed = NumberFromEnvironment("TAOPD_KILL_SEED", 1);
   SCOPED_TRACE(Concat("TAOPD_KILL_SEED=", seed));
   RandomStream random(static_cast<uint64_t>(seed));
+  int64_t num_killed = 0;
   for (int64_t kill_number = 1; kill_number <= num_kills; ++kill_number) {
     Process trainer(Command(arguments, num_ranks), dir_.File("killed.log"));
     // A rank that dies before it has met the others leaves nothing to compare, and the others wait
@@ -318,11 +319,13 @@ void TrainerTest::KillAndResume(const Strings& arguments, const std::string& run
     const int code = trainer.Wait(absl::Seconds(60));
     if (code == 0 && kill_number > 1) break;  // a busy machine has delayed the kill beyond the end
     ASSERT_EQ(code, 128 + SIGKILL) << trainer.Output();
+    ++num_killed;
     for (const pid_t rank : ranks) EXPECT_NE(kill(rank, 0), 0) << "a rank still runs";
     if (!ranks.empty()) {
       EXPECT_THAT(trainer.Output(), HasSubstr(Concat("rank ", victim, " has died")));
     }
   }
+  EXPECT_GE(2 * num_killed, num_kills) << "the run ended before half of the kills";
   // All kills may come before the first checkpoint.
   ASSERT_TRUE(Runs(arguments, num_ranks));
 }

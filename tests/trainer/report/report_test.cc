@@ -207,6 +207,11 @@ TEST_F(ReportTest, LongTextsAndManyPairsAreCutVisibly) {
   EXPECT_THAT(page, HasSubstr("6 more are in samples.jsonl."));
 }
 
+TEST_F(ReportTest, NotesReachThePage) {
+  const std::string page = Page({MakeRun("r", "{\"step\":1,\"loss/mean\":1}\n{\"step\":2,\"lo")});
+  EXPECT_THAT(page, HasSubstr("r: metrics.jsonl line 2 is only half written"));
+}
+
 TEST_F(ReportTest, ARunThatRecordedNothing) {
   const std::string page = Page({MakeRun("r", "")});
   EXPECT_THAT(page, HasSubstr("id=\"loss\""));

@@ -3,6 +3,7 @@
 #include "trainer/run/run_directory.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -232,6 +233,25 @@ TEST_F(RunDirectoryTest, ADirectoryInUseIsRefused) {
   EXPECT_OK(RunLock::Acquire(temp_.File("other")));
   lock.reset();
   EXPECT_OK(RunDirectory::Open(dir(), kOverwrite, kKeepTwo));
+}
+
+TEST_F(RunDirectoryTest, AnotherProcessHoldsTheLockUntilItIsKilled) {
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t holder = fork();
+  if (holder == 0) {
+    const auto lock = RunLock::Acquire(dir());
+    _exit(lock.ok() && write(ready[1], "y", 1) == 1 ? pause() : 1);
+  }
+  close(ready[1]);
+  char byte = 0;
+  EXPECT_EQ(read(ready[0], &byte, 1), 1);
+  close(ready[0]);
+  EXPECT_ERROR(RunLock::Acquire(dir()), kFailedPrecondition,
+               Concat("in use by process ", holder, " on "));
+  kill(holder, SIGKILL);
+  waitpid(holder, nullptr, 0);
+  EXPECT_OK(RunLock::Acquire(dir()));
 }
 
 // Check refuses what Open refuses, and leaves no trace.
