@@ -10,9 +10,6 @@ namespace cuda {
 namespace {
 
 constexpr int kMergeWarps = 4;
-// More blocks than this do not run faster on any GPU that the kernels are built for, and blocks
-// without a partition take time, too.
-constexpr int64_t kMaxSplitBlocks = 8192;
 
 // A block of threads computes a unit: the queries of one tile that share a key-value head, or as
 // many of their heads as fit. Numbers of units and blocks fit in 32 bits, as those of a grid must.
@@ -246,6 +243,8 @@ std::string ArgumentError(const PlainPagedAttention& p, const DeviceContext& con
   std::ostringstream problem;
   if (!(p.scale > 0) || !std::isfinite(p.scale)) {
     problem << "scale is " << p.scale << ", must be positive";
+  } else if (p.max_split_blocks < 1) {
+    problem << "max_split_blocks is " << p.max_split_blocks << ", must be positive";
   } else if (p.sliding_window < 0) {
     problem << "sliding_window is " << p.sliding_window << ", must not be negative";
   } else if (counts.num_split < 0 || counts.num_split > counts.num_tiles ||
@@ -292,7 +291,7 @@ std::string RunAttention(AttentionArguments args, const DeviceContext& context) 
   const int64_t units = args.units_of_tile, num_split = counts.num_split * units;
   int64_t stride = 0, num_blocks = NumPartitions(args) * units;
   if (args.partitions_of_tile > 0 && num_split > 0) {
-    stride = std::clamp<int64_t>(kMaxSplitBlocks / num_split, 1, args.partitions_of_tile);
+    stride = std::clamp<int64_t>(args.p.max_split_blocks / num_split, 1, args.partitions_of_tile);
     num_blocks = num_split * stride;
   }
   SplitKernel split = ExactSplitKernelFor(args);

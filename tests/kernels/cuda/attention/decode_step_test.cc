@@ -176,8 +176,11 @@ TEST_P(DecodeStepTest, LaunchesOfOneStepServeOthers) {
         static_cast<size_t>(kSize * kHeads * kHeadSize * SizeOf(type())), 0xff);
     DeviceArray<uint8_t> ready(rows), out(rows);
     // The arguments are those of the first step; only the addresses are this step's.
-    Run(Record(first, arrays.data(), qkv.data(), ready.data(), out.data(), keys.data(),
-               values.data()));
+    Launches recorded = Record(first, arrays.data(), qkv.data(), ready.data(), out.data(),
+                               keys.data(), values.data());
+    // One, two and three blocks of threads for the three partitions of a sequence and head.
+    recorded.attention.max_split_blocks = (static_cast<int64_t>(i) + 1) * kSize * kKvHeads;
+    Run(recorded);
     const std::vector<uint8_t> outputs = out.Values();
     EXPECT_EQ(std::memcmp(outputs.data(), expected.out.data(), expected.out.size()), 0)
         << "step " << i;

@@ -268,6 +268,7 @@ TEST_F(CudaTest, PagedAttentionNamesWrongArguments) {
   expect("keys and values must be aligned to 16 bytes",
          [&](Problem x) { x->pages.keys_BKPD = memory.data() + 1; });
   expect("scale is 0, must be positive", [](Problem x) { x->scale = 0; });
+  expect("max_split_blocks is 0, must be positive", [](Problem x) { x->max_split_blocks = 0; });
   expect("sliding_window is -1, must not be negative", [](Problem x) { x->sliding_window = -1; });
   expect("counts are not PlanPagedTiles' for these heads",
          [](Problem x) { x->counts.num_split = 2; });
