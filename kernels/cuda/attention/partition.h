@@ -214,9 +214,7 @@ __device__ void WeighKeys(const TileView& view, Shared* shared) {
       weights[i * kWarpSize + lane] = weight;
       sum += weight;
     }
-    for (int mask = kWarpSize / 2; mask > 0; mask /= 2) {
-      sum += __shfl_xor_sync(0xffffffffu, sum, mask);
-    }
+    sum = WarpSum(sum);
     if (lane == 0) {
       shared->max[query] = high;
       shared->sum[query] = sum;
