@@ -51,13 +51,13 @@ int64_t BytesOfChecked(const std::string& text) {
 
 absl::Status ValidateCudaGraphs(const TeacherOptions& options) {
   const TeacherOptions defaults;
+  const CudaGraphOptions graphs = options.ToEngineOptions().cuda_graphs;
   for (const auto& [name, value, default_value] :
        {std::tuple{"max_cudagraph_capture_size", options.max_cudagraph_capture_size,
                    defaults.max_cudagraph_capture_size},
         {"max_seq_len_to_capture", options.max_seq_len_to_capture,
          defaults.max_seq_len_to_capture}}) {
-    if (options.ToEngineOptions().cuda_graphs.use == CudaGraphUse::kNever &&
-        value != default_value) {
+    if (graphs.use == CudaGraphUse::kNever && value != default_value) {
       return InvalidArgument(name, " = ", value, ": cuda_graphs is ", NameOf(options.cuda_graphs),
                              ", and no decode step is captured");
     }
@@ -66,7 +66,7 @@ absl::Status ValidateCudaGraphs(const TeacherOptions& options) {
     return InvalidArgument(
         "cuda_graphs = true: kernels = composed has no kernel that a graph can replay");
   }
-  return CheckCaptureLimits(options.ToEngineOptions().cuda_graphs, options.max_num_seqs);
+  return CheckCaptureLimits(graphs, options.max_num_seqs);
 }
 
 }  // namespace
