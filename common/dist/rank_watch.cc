@@ -307,7 +307,7 @@ void RankWatch::Read(int fd) {
   if (peer == peers_.end()) return;
   bool stays = size > 0;
   if (stays) {
-    // What strangers send does not lengthen their stay.
+    // The bytes of a stranger do not lengthen its stay.
     if (peer->rank >= 0) peer->last_heard = absl::Now();
     peer->received.append(bytes, static_cast<size_t>(size));
   }
