@@ -342,8 +342,7 @@ struct EngineOptions {
   // (common/model/config/tensor_parallel.h). All memory limits above apply to each of them.
   int64_t tensor_parallel_size = 1;
   // The CUDA graphs from which decode steps are replayed. The engine captures them when it is made.
-  // With kAuto it does without them if that fails. UsesCudaGraphs says when they are possible; they
-  // are refused together with tensor_parallel_size.
+  // With kAuto it does without them if that fails. UsesCudaGraphs says when they are possible.
   CudaGraphOptions cuda_graphs;
   // One of KernelModes() (common/config/kernel_mode.h), for LoadEngine.
   std::string kernels = "auto";

@@ -50,6 +50,8 @@ EnginePlanInput PlanInputOf(const EngineOptions& options, const ModelConfig& con
   input.head_workspace_bytes = options.HeadWorkspaceBytes(budget.on_cpu());
   input.kv_cache_bytes = options.kv_cache_bytes;
   input.cuda_graphs = options.cuda_graphs;
+  input.kernels = options.kernels;
+  input.tensor_parallel_size = options.tensor_parallel_size;
   return input;
 }
 

@@ -185,10 +185,6 @@ absl::Status ValidateEngineOptions(const EngineOptions& options) {
     return InvalidArgument("max_client_queue_share ", share, " must be above 0 and at most 1");
   }
   TAOPD_RETURN_IF_ERROR(CheckCaptureLimits(options.cuda_graphs, options.max_num_seqs));
-  if (options.cuda_graphs.use != CudaGraphUse::kNever && options.tensor_parallel_size > 1) {
-    return InvalidArgument("CUDA graphs do not work with tensor_parallel_size ",
-                           options.tensor_parallel_size, ": must be 1");
-  }
   return ValidateMemoryLimits(options.memory);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/config/kernel_mode.h"
 #include "common/model/config/dtype.h"
 #include "taopd/base/round_up.h"
 
@@ -49,21 +50,29 @@ absl::Status CheckCaptureLimits(const CudaGraphOptions& options, int64_t max_num
 namespace {
 
 // Returns why decode steps cannot be captured, or OK.
-absl::Status CheckCanCapture(const ModelConfig& config, DataType dtype, bool on_cpu,
-                             bool scores_only) {
-  if (on_cpu) {
+absl::Status CheckCanCapture(const ModelConfig& config, const CaptureConditions& conditions) {
+  if (conditions.on_cpu) {
     return InvalidArgument("CUDA graphs need a CUDA device, but the model is on a CPU");
   }
-  if (scores_only) {
+  if (conditions.scores_only) {
     return InvalidArgument(
         "CUDA graphs need a KV cache, which has 0 bytes: an engine that only scores has no decode "
         "steps");
+  }
+  if (conditions.kernels == kKernelsComposed) {
+    return InvalidArgument(
+        "CUDA graphs do not work with kernels = composed, which has none that can be replayed");
+  }
+  if (conditions.tensor_parallel_size > 1) {
+    return InvalidArgument("CUDA graphs do not work with tensor_parallel_size ",
+                           conditions.tensor_parallel_size, ": must be 1");
   }
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     if (!config.IsSparse(layer)) continue;
     return InvalidArgument("CUDA graphs do not work with ", config.architecture,
                            ": decode steps of mixtures of experts are not captured");
   }
+  const DataType dtype = conditions.dtype;
   if (dtype == DataType::kFloat16 || config.head_dim % 2 != 0 || config.head_dim > kMaxHeadSize) {
     return InvalidArgument("CUDA graphs need float32 or bfloat16 and an even head_dim of at most ",
                            kMaxHeadSize, "; this model has ", ConfigDtype(dtype), " and ",
@@ -75,9 +84,9 @@ absl::Status CheckCanCapture(const ModelConfig& config, DataType dtype, bool on_
 }  // namespace
 
 absl::StatusOr<bool> UsesCudaGraphs(const CudaGraphOptions& options, const ModelConfig& config,
-                                    DataType dtype, bool on_cpu, bool scores_only) {
+                                    const CaptureConditions& conditions) {
   if (options.use == CudaGraphUse::kNever) return false;
-  const absl::Status possible = CheckCanCapture(config, dtype, on_cpu, scores_only);
+  const absl::Status possible = CheckCanCapture(config, conditions);
   if (options.use == CudaGraphUse::kAlways || options.max_capture_size > 0) {
     TAOPD_RETURN_IF_ERROR(possible);
   }

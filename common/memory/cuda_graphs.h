@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "common/base/status.h"
@@ -33,11 +34,18 @@ int64_t PaddedSize(const std::vector<int64_t>& sizes, int64_t num_rows);
 
 // Checks only the numbers. Returns INVALID_ARGUMENT naming the option.
 absl::Status CheckCaptureLimits(const CudaGraphOptions& options, int64_t max_num_seqs);
-// Returns whether decode steps are captured. Graphs are impossible if the device is a CPU, the
-// engine only scores, or the model does not compute a decode step on the device alone. Returns
-// INVALID_ARGUMENT if they are impossible but requested, by kAlways or by a max_capture_size.
+// What decides, beside the model, whether an engine can capture its decode steps.
+struct CaptureConditions {
+  DataType dtype = DataType::kBFloat16;
+  bool on_cpu = false;
+  bool scores_only = false;
+  std::string kernels;  // one of KernelModes()
+  int64_t tensor_parallel_size = 1;
+};
+// Returns whether decode steps are captured. Returns INVALID_ARGUMENT if the model or the
+// conditions make that impossible, but it is requested by kAlways or by a max_capture_size.
 absl::StatusOr<bool> UsesCudaGraphs(const CudaGraphOptions& options, const ModelConfig& config,
-                                    DataType dtype, bool on_cpu, bool scores_only);
+                                    const CaptureConditions& conditions);
 
 // Returns the memory of the graphs on the device: the driver's, the activations of the largest
 // size, which the others share, the partial results of its attention, the steps' inputs and

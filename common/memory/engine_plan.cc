@@ -13,8 +13,12 @@ namespace taopd {
 namespace {
 
 absl::StatusOr<bool> UsesGraphs(const EnginePlanInput& input) {
-  return UsesCudaGraphs(input.cuda_graphs, input.config, input.dtype, input.budget.on_cpu(),
-                        /*scores_only=*/input.kv_cache_bytes == 0);
+  return UsesCudaGraphs(input.cuda_graphs, input.config,
+                        {.dtype = input.dtype,
+                         .on_cpu = input.budget.on_cpu(),
+                         .scores_only = input.kv_cache_bytes == 0,
+                         .kernels = input.kernels,
+                         .tensor_parallel_size = input.tensor_parallel_size});
 }
 
 bool StaysMapped(const EnginePlanInput& input) {

@@ -58,13 +58,9 @@ absl::Status ValidateCudaGraphs(const TeacherOptions& options) {
         {"max_seq_len_to_capture", options.max_seq_len_to_capture,
          defaults.max_seq_len_to_capture}}) {
     if (graphs.use == CudaGraphUse::kNever && value != default_value) {
-      return InvalidArgument(name, " = ", value, ": cuda_graphs is ", NameOf(options.cuda_graphs),
-                             ", and no decode step is captured");
+      return InvalidArgument(name, " = ", value,
+                             ": cuda_graphs is false, and no decode step is captured");
     }
-  }
-  if (options.cuda_graphs == CudaGraphUse::kAlways && options.kernels == kKernelsComposed) {
-    return InvalidArgument(
-        "cuda_graphs = true: kernels = composed has no kernel that a graph can replay");
   }
   return CheckCaptureLimits(graphs, options.max_num_seqs);
 }
@@ -309,10 +305,6 @@ EngineOptions TeacherOptions::ToEngineOptions() const {
   engine.prefix_caching = enable_prefix_caching;
   engine.kernels = kernels;
   engine.cuda_graphs = {cuda_graphs, max_cudagraph_capture_size, max_seq_len_to_capture};
-  if (cuda_graphs == CudaGraphUse::kAuto &&
-      (kernels == kKernelsComposed || tensor_parallel_size > 1)) {
-    engine.cuda_graphs.use = CudaGraphUse::kNever;
-  }
   engine.memory.gpu_memory_utilization = gpu_memory_utilization;
   engine.memory.cpu_memory_limit_bytes = BytesOfChecked(cpu_memory_limit);
   return engine;

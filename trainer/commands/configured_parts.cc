@@ -72,6 +72,7 @@ EngineOptions TrainerEngineOptions(const TrainConfig& config) {
   EngineOptions options;
   options.head_workspace_bytes = BytesOfMib(config.trainer.head_workspace_mb);
   options.max_queued_tokens = options.max_queued_requests = INT64_MAX / 2;
+  options.kernels = config.trainer.kernels;
   return options;
 }
 
@@ -175,9 +176,7 @@ EngineOptions RolloutEngineOptions(const TrainConfig& config, int64_t vocab_size
   // auto means the default if no memory plan has chosen.
   options.kv_cache_bytes =
       BytesOfGib(config.rollout.kv_cache_gb.value_or(*RolloutConfig().kv_cache_gb));
-  const bool captures = config.rollout.cuda_graphs == CudaGraphUse::kAlways ||
-                        config.trainer.kernels != kKernelsComposed;
-  options.cuda_graphs.use = captures ? config.rollout.cuda_graphs : CudaGraphUse::kNever;
+  options.cuda_graphs.use = config.rollout.cuda_graphs;
   return options;
 }
 

@@ -313,12 +313,6 @@ absl::Status CheckSteps(const TrainConfig& config) {
         "trainer.early_stop_evaluations = ", config.trainer.early_stop_evaluations,
         ": needs trainer.best_metric, which is empty");
   }
-  if (config.rollout.cuda_graphs == CudaGraphUse::kAlways &&
-      config.trainer.kernels == kKernelsComposed) {
-    return InvalidArgument(
-        "rollout.cuda_graphs = true: trainer.kernels = composed has no kernel that a graph can "
-        "replay");
-  }
   if (config.data.train_batch_size % config.trainer.mini_batch_size != 0) {
     return InvalidArgument("trainer.mini_batch_size = ", config.trainer.mini_batch_size,
                            ": must divide data.train_batch_size = ", config.data.train_batch_size);

@@ -164,9 +164,12 @@ absl::StatusOr<std::unique_ptr<DecodeGraphs>> MakeDecodeGraphs(
     const EngineLimits& limits, int64_t num_blocks, std::unique_ptr<GraphBackend> backend) {
   TAOPD_ASSIGN_OR_RETURN(
       const bool used,
-      UsesCudaGraphs(options.cuda_graphs, decoder->config(), DataTypeOf(decoder->dtype()),
-                     decoder->device().is_cpu() && backend == nullptr,
-                     /*scores_only=*/num_blocks == 0));
+      UsesCudaGraphs(options.cuda_graphs, decoder->config(),
+                     {.dtype = DataTypeOf(decoder->dtype()),
+                      .on_cpu = decoder->device().is_cpu() && backend == nullptr,
+                      .scores_only = num_blocks == 0,
+                      .kernels = options.kernels,
+                      .tensor_parallel_size = options.tensor_parallel_size}));
   if (!used) return nullptr;
   if (backend == nullptr) {
     TAOPD_ASSIGN_OR_RETURN(backend, MakeCudaGraphBackend(decoder->device()));

@@ -1,5 +1,6 @@
 #include "common/memory/cuda_graphs.h"
 
+#include "common/config/kernel_mode.h"
 #include "tests/common/memory/public_configs.h"
 #include "tests/support/status_matchers.h"
 
@@ -57,11 +58,10 @@ TEST(CheckCaptureLimits, NamesTheOptionThatIsOutOfBounds) {
 
 TEST(UsesCudaGraphs, RefusesWhatCannotBeCapturedUnlessItMayDoWithout) {
   const ModelConfig dense = PublicConfig(kQwen3_8b);
-  const DataType bf16 = DataType::kBFloat16;
-  const auto expect = [](const ModelConfig& config, DataType dtype, bool on_cpu, bool scores_only,
+  const auto expect = [](const ModelConfig& config, const CaptureConditions& conditions,
                          const std::string& error) {
     const auto uses = [&](CudaGraphUse use) {
-      return UsesCudaGraphs({.use = use}, config, dtype, on_cpu, scores_only);
+      return UsesCudaGraphs({.use = use}, config, conditions);
     };
     EXPECT_FALSE(*uses(CudaGraphUse::kNever));
     EXPECT_EQ(*uses(CudaGraphUse::kAuto), error.empty());
@@ -71,20 +71,23 @@ TEST(UsesCudaGraphs, RefusesWhatCannotBeCapturedUnlessItMayDoWithout) {
       EXPECT_ERROR(uses(CudaGraphUse::kAlways), kInvalidArgument, error);
     }
   };
-  expect(dense, bf16, /*on_cpu=*/false, /*scores_only=*/false, "");
-  expect(dense, bf16, true, false, "need a CUDA device");
-  expect(dense, bf16, false, true, "only scores");
-  expect(dense, DataType::kFloat16, false, false, "float16");
+  expect(dense, {}, "");
+  expect(dense, {.on_cpu = true}, "need a CUDA device");
+  expect(dense, {.scores_only = true}, "only scores");
+  expect(dense, {.kernels = kKernelsComposed}, "kernels = composed");
+  expect(dense, {.kernels = kKernelsCustom}, "");
+  expect(dense, {.tensor_parallel_size = 2}, "tensor_parallel_size 2: must be 1");
+  expect(dense, {.dtype = DataType::kFloat16}, "float16");
   ModelConfig odd = dense;
   odd.head_dim = 127;
-  expect(odd, bf16, false, false, "bfloat16 and 127");
+  expect(odd, {}, "bfloat16 and 127");
   ModelConfig sparse = dense;
   sparse.architecture = "Qwen3MoeForCausalLM";
   sparse.moe.num_experts = 4;
   sparse.moe.sparse_layers.assign(static_cast<size_t>(sparse.num_hidden_layers), false);
-  expect(sparse, bf16, false, false, "");
+  expect(sparse, {}, "");
   sparse.moe.sparse_layers.back() = true;
-  expect(sparse, bf16, false, false, "Qwen3MoeForCausalLM");
+  expect(sparse, {}, "Qwen3MoeForCausalLM");
 }
 
 class GraphPlan : public ::testing::Test {

@@ -50,7 +50,7 @@ TEST(TeacherOptionsTest, ReadsVllmFlagNames) {
   EXPECT_EQ(engine.kv_cache_bytes, 13);
 }
 
-TEST(TeacherOptionsTest, CudaGraphsAreAutoUnlessTheKernelsCannotBeReplayed) {
+TEST(TeacherOptionsTest, ChecksTheSizesOfCudaGraphs) {
   const auto use_of = [](const std::string& flags) {
     const Outcome outcome = Parse("--model m " + flags);
     EXPECT_TRUE(outcome.options) << outcome.err;
@@ -59,8 +59,6 @@ TEST(TeacherOptionsTest, CudaGraphsAreAutoUnlessTheKernelsCannotBeReplayed) {
   EXPECT_EQ(use_of(""), CudaGraphUse::kAuto);
   EXPECT_EQ(use_of("--cuda-graphs false"), CudaGraphUse::kNever);
   EXPECT_EQ(use_of("--cuda-graphs true"), CudaGraphUse::kAlways);
-  EXPECT_EQ(use_of("--kernels composed"), CudaGraphUse::kNever);
-  EXPECT_EQ(use_of("--device cuda --tensor-parallel-size 2"), CudaGraphUse::kNever);
   const Outcome sizes =
       Parse("--model m --max-cudagraph-capture-size 64 --max-seq-len-to-capture 4096");
   ASSERT_TRUE(sizes.options) << sizes.err;
@@ -72,8 +70,6 @@ TEST(TeacherOptionsTest, CudaGraphsAreAutoUnlessTheKernelsCannotBeReplayed) {
   // Refused rather than ignored.
   EXPECT_THAT(Parse("--model m --cuda-graphs false --max-cudagraph-capture-size 64").err,
               HasSubstr("max_cudagraph_capture_size = 64: cuda_graphs is false"));
-  EXPECT_THAT(Parse("--model m --kernels composed --max-seq-len-to-capture 9").err,
-              HasSubstr("max_seq_len_to_capture = 9: cuda_graphs is auto, and no decode step"));
   EXPECT_THAT(Parse("--model m --max-num-seqs 8 --max-cudagraph-capture-size 9").err,
               HasSubstr("max_cudagraph_capture_size 9 exceeds max_num_seqs 8"));
 }
