@@ -26,6 +26,7 @@ Rules:
  13. The sources of a target of the programs have no functions of the same name in their anonymous namespaces. They are
      compiled as one, so such functions would be overloads, and a call might find that of the other file.
  14. Every NAME_test.cc is in a CMake list.
+ 15. Inline functions in headers that *_isa.h files include are TAOPD_ALWAYS_INLINE (kernels/cpu/isa/isa.h).
 """
 
 import os
@@ -426,9 +427,22 @@ def check_names_of_joined_sources(tree):
             yield f"{path}:{number}: {key[-1]} is in an anonymous namespace of {places[0][0]}, too; both are of {target}"
 
 
+INLINE_FUNCTION = re.compile(r"\s*(static )?(inline|constexpr)\b[^=;]*\(")
+
+
+def check_functions_of_loops(tree):
+    included = set().union(*(tree.included_by(name) for name in tree.includes if name.endswith("_isa.h")))
+    for name, data in tree.texts.items():
+        if name.removeprefix("kernels/include/") in included and not name.endswith("_isa.h"):
+            for number, line in enumerate(data.decode("latin-1").split("\n"), 1):
+                if INLINE_FUNCTION.match(line) and "TAOPD_ALWAYS_INLINE" not in line:
+                    yield f"{name}:{number}: a *_isa.h file includes this inline function, which lacks TAOPD_ALWAYS_INLINE"
+
+
 RULES = (check_arrows, check_layers, check_libtorch_meets_wire, check_includes, check_text, check_folders,
          check_functions, check_headers_are_used, check_comment_files, check_lists, check_width,
-         check_tests_mirror, check_tests_are_listed, check_names_are_included, check_names_of_joined_sources)
+         check_tests_mirror, check_tests_are_listed, check_names_are_included, check_names_of_joined_sources,
+         check_functions_of_loops)
 
 
 def violations(root, rules=RULES):

@@ -162,6 +162,14 @@ class CheckArchitectureTest(unittest.TestCase):
         named = {**loops, "kernels/cpu/CMakeLists.txt": "taopd_isa_sources(math/a FUSED)\n"}
         self.assertEqual(self.violations_with(files=named), [])
 
+    def test_inline_functions_of_loops(self):
+        loops = {"kernels/cpu/math/a_isa.h": '#include "taopd/base/b.h"\ninline int F() { return 1; }\n'}
+        for function, expected in (("inline int F() {", 1), ("constexpr int F() {", 1),
+                                   ("TAOPD_ALWAYS_INLINE constexpr int F() {", 0), ("inline constexpr int kF = G();", 0)):
+            found = self.violations_with(files={**loops, "kernels/include/taopd/base/b.h": function + "\n"},
+                                         rules=(check_architecture.check_functions_of_loops,))
+            self.assertEqual(len(found), expected, found)
+
     def test_comment_names_a_file(self):
         self.expect_one("trainer/run/a.cc", "int x;  // as statsu.h says\n", "statsu.h, which does not exist")
         self.expect_one("trainer/run/a.cc", "// See common/base/state.h.\n", "common/base/state.h")

@@ -51,11 +51,13 @@ namespace taopd::cpu {
 // Outputs per panel.
 inline constexpr int64_t kPanelOutputs = 64;
 
-inline int64_t NumPackedPanels(int64_t num_n) { return CeilDiv(num_n, kPanelOutputs); }
+TAOPD_ALWAYS_INLINE int64_t NumPackedPanels(int64_t num_n) { return CeilDiv(num_n, kPanelOutputs); }
 
 // Elements of one panel.
-inline int64_t PairPanelElements(int64_t num_k) { return RoundUp(num_k, 2) * kPanelOutputs; }
-inline int64_t FloatPanelElements(int64_t num_k) { return num_k * kPanelOutputs; }
+TAOPD_ALWAYS_INLINE int64_t PairPanelElements(int64_t num_k) {
+  return RoundUp(num_k, 2) * kPanelOutputs;
+}
+TAOPD_ALWAYS_INLINE int64_t FloatPanelElements(int64_t num_k) { return num_k * kPanelOutputs; }
 
 // Packs num_n outputs, row n at w + n * w_stride, into columns [column, column + num_n) of one
 // panel. REQUIRES: 0 <= column and column + num_n <= kPanelOutputs.
@@ -87,8 +89,8 @@ using MultiplyPanels = void (*)(const X* x, int64_t x_stride, Panels panels, int
 
 // Successive panels of bfloat16 pairs: plain, or coded (coded_panel.h), which gives the same bits.
 struct PairPanels {
-  PairPanels(const Bfloat16Bits* plain_panels) : plain(plain_panels) {}
-  PairPanels(const CodedPanel* coded_panels) : coded(coded_panels) {}
+  TAOPD_ALWAYS_INLINE PairPanels(const Bfloat16Bits* plain_panels) : plain(plain_panels) {}
+  TAOPD_ALWAYS_INLINE PairPanels(const CodedPanel* coded_panels) : coded(coded_panels) {}
 
   const Bfloat16Bits* plain = nullptr;
   const CodedPanel* coded = nullptr;  // null: `plain` is used

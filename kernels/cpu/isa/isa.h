@@ -6,8 +6,9 @@
 // each compilation defines a constant table of functions. row_math.h picks among the tables with
 // TAOPD_ISA_TABLE.
 //
-// A *_isa.h file may include only inline functions that are always inlined. Any other would be
-// compiled for one instruction set, and the linker might pick that copy for the whole program.
+// A *_isa.h file calls no function of std, and the headers that it includes mark every inline
+// function TAOPD_ALWAYS_INLINE. Any other would be compiled for one instruction set, and the linker
+// might pick that copy for the whole program.
 //
 // Any thread may call these functions.
 #pragma once

@@ -22,7 +22,9 @@ namespace taopd::cpu {
 inline constexpr int64_t kWeightBlock = 1024;
 inline constexpr int64_t kWeightLanes = 16;
 
-constexpr int64_t NumWeightBlocks(int64_t n) { return CeilDiv(n, kWeightBlock); }
+TAOPD_ALWAYS_INLINE constexpr int64_t NumWeightBlocks(int64_t n) {
+  return CeilDiv(n, kWeightBlock);
+}
 
 // A job of WeightRow::split: the numbers with low <= z < high are the band.
 struct SplitRow {

@@ -36,7 +36,7 @@ inline constexpr int64_t kPartitionTokens = 256;
 inline constexpr int64_t kMaxHeadSize = 512;
 
 // Returns the number of blocks that hold num_positions positions of a sequence.
-constexpr int64_t KvBlocksFor(int64_t num_positions) {
+TAOPD_ALWAYS_INLINE constexpr int64_t KvBlocksFor(int64_t num_positions) {
   return CeilDiv(num_positions, kBlockTokens);
 }
 

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "taopd/base/always_inline.h"
+
 namespace taopd {
 
 // Kernels read and write float32 and bfloat16. float16 is a type of weights only; at the edge
@@ -10,6 +12,8 @@ namespace taopd {
 enum class DataType : int32_t { kFloat32, kBFloat16, kFloat16 };
 
 // Bytes per element.
-constexpr int64_t SizeOf(DataType type) { return type == DataType::kFloat32 ? 4 : 2; }
+TAOPD_ALWAYS_INLINE constexpr int64_t SizeOf(DataType type) {
+  return type == DataType::kFloat32 ? 4 : 2;
+}
 
 }  // namespace taopd
