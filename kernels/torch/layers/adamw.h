@@ -16,10 +16,11 @@ namespace taopd {
 // layout; nothing is updated then.
 void UpdateAdamW(const AdamWSettings& settings, const std::vector<AdamWState>& states);
 
-// Returns the sum of squares of all elements in float64, in the order of the tensors and, within
-// each, of blocks of kAdamWBlock elements. It is NaN or infinite if an element is, and does not
-// depend on the number of threads. The tensors are float32 or bfloat16 and contiguous, of any
-// shapes, on one device. Throws as UpdateAdamW does.
+// Returns the sum of squares of all elements in float64. The kernels add up the tensors in order
+// and, within each, blocks of kAdamWBlock elements, so their sum does not depend on the number of
+// threads; the composition adds up pieces of the tensors in order, and each piece in ATen's order.
+// The sum is NaN or infinite if an element is. The tensors are float32 or bfloat16 and contiguous,
+// of any shapes, on one device. Throws as UpdateAdamW does.
 double SumOfSquares(const std::vector<at::Tensor>& tensors);
 
 }  // namespace taopd
