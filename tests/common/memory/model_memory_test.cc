@@ -2,11 +2,15 @@
 // models are known.
 #include "common/memory/model_memory.h"
 
+#include "kernels/cpu/gemm/packed_gemm.h"
 #include "tests/common/memory/public_configs.h"
 #include "tests/support/status_matchers.h"
 
 namespace taopd::testing {
 namespace {
+
+// Plans know nothing of the CPU kernels, so they repeat this number.
+static_assert(kPanelOutputs == cpu::kPanelOutputs);
 
 constexpr DataType kBf16 = DataType::kBFloat16;
 
