@@ -29,7 +29,7 @@ struct TokenRange {
 TAOPD_ALWAYS_INLINE void Exp2OfNonPositive(const Floats* x, Floats* result) {
   const Floats smallest = Floats{} - 127.0f;
   const Floats bounded = *x < smallest ? smallest : *x;  // a NaN stays
-  Exp2OfBounded<Bits>(&bounded, result);
+  Exp2OfBounded<Words>(&bounded, result);
 }
 
 // Reduces a vector in a fixed order.

@@ -21,7 +21,6 @@
 namespace taopd::cpu::TAOPD_ISA {
 namespace {
 
-constexpr int kLanes = kIsaLanes;
 // The rows of a tile of two vectors that is kept in registers.
 constexpr int kTileRows = kLanes == 16 ? 12 : kLanes == 8 ? 5 : 4;
 constexpr int kVectors = 2;
@@ -30,19 +29,6 @@ constexpr int64_t kPanelWidth = kLanes * kVectors;
 constexpr int64_t kStepBytes = 4 * kBlockTokens;
 constexpr int64_t kPanelBytes = 4 * kPanelWidth;
 constexpr int64_t kPanelsPerBlock = kBlockTokens / kPanelWidth;
-
-typedef float Floats __attribute__((vector_size(kLanes * sizeof(float))));
-typedef int32_t Ints __attribute__((vector_size(kLanes * sizeof(int32_t))));
-typedef uint32_t Bits __attribute__((vector_size(kLanes * sizeof(uint32_t))));
-
-template <typename Vector>
-TAOPD_ALWAYS_INLINE void Load(Vector* lanes, const void* from) {
-  __builtin_memcpy(lanes, from, sizeof(Vector));
-}
-template <typename Vector>
-TAOPD_ALWAYS_INLINE void Store(void* to, const Vector* lanes) {
-  __builtin_memcpy(to, lanes, sizeof(Vector));
-}
 
 // Tiles with at most this many rows wait for memory, so they prefetch what comes next. With more
 // rows, a partition is usually in the cache from the second tile on.

@@ -14,7 +14,7 @@ int64_t ElementsOfAmxFactor(int64_t num_r) { return RoundUp(num_r, kAmxInputs) *
 TAOPD_ALWAYS_INLINE void TransposeAmxTile(const char* from, char* to) {
   Words in[16], half[16];
 #pragma GCC unroll 16
-  for (int i = 0; i < 16; ++i) __builtin_memcpy(&in[i], from + i * kStepBytes, sizeof(Words));
+  for (int i = 0; i < 16; ++i) Load(&in[i], from + i * kStepBytes);
   // Four times, row i of the result takes the first or second half of rows i / 2 and i / 2 + 8,
   // word by word in turn.
   for (int round = 0; round < 4; ++round) {
@@ -29,7 +29,7 @@ TAOPD_ALWAYS_INLINE void TransposeAmxTile(const char* from, char* to) {
     for (int i = 0; i < 16; ++i) in[i] = half[i];
   }
 #pragma GCC unroll 16
-  for (int i = 0; i < 16; ++i) __builtin_memcpy(to + i * kAmxRowBytes, &in[i], sizeof(Words));
+  for (int i = 0; i < 16; ++i) Store(to + i * kAmxRowBytes, &in[i]);
 }
 
 void PackAmxFactor(const Bfloat16Bits* const* rows, int64_t first, int64_t num_r, int64_t num_m,

@@ -261,8 +261,8 @@ TAOPD_ALWAYS_INLINE void CopyWhole(const float* from, float* to) {
   Floats row[kWidth / kLanes];
 #pragma GCC unroll 16
   for (int j = 0; j < kWidth / kLanes; ++j) {
-    __builtin_memcpy(&row[j], from + j * kLanes, sizeof(Floats));
-    __builtin_memcpy(to + j * kLanes, &row[j], sizeof(Floats));
+    Load(&row[j], from + j * kLanes);
+    Store(to + j * kLanes, &row[j]);
   }
 }
 

@@ -2,7 +2,6 @@
 // one panel in registers. This file is included within the namespace of one instruction set.
 #pragma once
 
-constexpr int kLanes = kIsaLanes;
 // The rows of the largest tile of C that is kept in registers.
 constexpr int kTileRows = kLanes == 4 ? 4 : 6;
 constexpr int64_t kWidth = kPanelOutputs;
@@ -20,9 +19,6 @@ constexpr int64_t kFewExpandedSteps = (8 << 10) / kStepBytes;
 constexpr int64_t kLineBytes = 64;
 
 inline int64_t NumTiles(int64_t num_m) { return CeilDiv(num_m, kTileRows); }
-
-typedef float Floats __attribute__((vector_size(kLanes * sizeof(float))));
-typedef uint32_t Words __attribute__((vector_size(kLanes * sizeof(uint32_t))));
 
 #include "kernels/cpu/gemm/coded_panel_isa.h"
 
@@ -50,9 +46,7 @@ struct FloatProducts {
                                       Floats (&sums)[kRows][kVectors]) {
     Floats w[kVectors];
 #pragma GCC unroll 16
-    for (int j = 0; j < kVectors; ++j) {
-      __builtin_memcpy(&w[j], weights + j * sizeof(Floats), sizeof(Floats));
-    }
+    for (int j = 0; j < kVectors; ++j) Load(&w[j], weights + j * sizeof(Floats));
 #pragma GCC unroll 16
     for (int m = 0; m < kRows; ++m) {
       const float x_mk = x[m * x_stride];
@@ -83,9 +77,7 @@ struct PairProducts {
                                       Floats (&sums)[kRows][kVectors]) {
     Words w[kVectors];
 #pragma GCC unroll 16
-    for (int j = 0; j < kVectors; ++j) {
-      __builtin_memcpy(&w[j], weights + j * sizeof(Words), sizeof(Words));
-    }
+    for (int j = 0; j < kVectors; ++j) Load(&w[j], weights + j * sizeof(Words));
     AddWords<kRows, kVectors, kSingle>(x, x_stride, w, sums);
   }
 
@@ -118,9 +110,9 @@ struct PairProducts {
 #pragma GCC unroll 16
       for (int j = 0; j < kVectors; ++j) {
         Words pairs;
-        __builtin_memcpy(&pairs, weights + j * sizeof(Words), sizeof(Words));
+        Load(&pairs, weights + j * sizeof(Words));
         const Words wide = half == 0 ? pairs << 16 : pairs & 0xffff0000u;
-        __builtin_memcpy(&w[j], &wide, sizeof(Words));
+        Load(&w[j], &wide);
       }
 #pragma GCC unroll 16
       for (int m = 0; m < kRows; ++m) {
@@ -167,7 +159,7 @@ TAOPD_ALWAYS_INLINE void StartSums(const TileSums<X>& tile, Floats (&sums)[kRows
     for (int j = 0; j < kVectors; ++j) {
       sums[m][j] = Floats{};
       if (tile.mode == Sums::kContinue) {
-        __builtin_memcpy(&sums[m][j], tile.c + m * tile.c_stride + j * kLanes, sizeof(Floats));
+        Load(&sums[m][j], tile.c + m * tile.c_stride + j * kLanes);
       }
     }
   }
@@ -182,10 +174,10 @@ TAOPD_ALWAYS_INLINE void StoreSums(const TileSums<X>& tile, Floats (&sums)[kRows
       float* const c = tile.c + m * tile.c_stride + j * kLanes;
       if (tile.mode == Sums::kAdd) {
         Floats before;
-        __builtin_memcpy(&before, c, sizeof(Floats));
+        Load(&before, c);
         sums[m][j] += before;
       }
-      __builtin_memcpy(c, &sums[m][j], sizeof(Floats));
+      Store(c, &sums[m][j]);
     }
   }
 }

@@ -12,7 +12,6 @@
 namespace taopd::cpu::TAOPD_ISA {
 namespace {
 
-constexpr int kLanes = kIsaLanes;
 // The tile of C that is kept in registers.
 constexpr int kTileRows = kLanes == 16 ? 12 : kLanes == 8 ? 6 : 4;
 constexpr int kVectors = 2;
@@ -25,15 +24,6 @@ constexpr int64_t kNearPanelBytes = 384 << 10;
 
 // The number of vectors in a cache line.
 constexpr int kLineVectors = kLanes < 16 ? 16 / kLanes : 1;
-
-typedef float Floats __attribute__((vector_size(kLanes * sizeof(float))));
-
-TAOPD_ALWAYS_INLINE void Load(Floats* lanes, const float* from) {
-  __builtin_memcpy(lanes, from, sizeof(Floats));
-}
-TAOPD_ALWAYS_INLINE void Store(float* to, const Floats* lanes) {
-  __builtin_memcpy(to, lanes, sizeof(Floats));
-}
 
 // Computes a tile of C: kRows rows, one panel wide.
 template <int kRows, ElementOrder kOrder>

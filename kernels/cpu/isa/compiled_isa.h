@@ -1,8 +1,12 @@
-// Facts about the instruction set for which the including file is compiled. Only the *_isa.h files
-// of kernels/cpu include this header, directly or through each other. The build compiles each of
-// them once per instruction set, with TAOPD_ISA as the name of the set and of its namespace
+// The vectors of the instruction set for which the including file is compiled. Only the *_isa.h
+// files of kernels/cpu include this header, directly or through each other. The build compiles each
+// of them once per instruction set, with TAOPD_ISA as the name of the set and of its namespace
 // (kernels/cpu/isa/isa.h).
 #pragma once
+
+#include <stdint.h>
+
+#include "taopd/base/always_inline.h"
 
 #define TAOPD_QUOTED_TOKEN(token) #token
 #define TAOPD_QUOTED(token) TAOPD_QUOTED_TOKEN(token)
@@ -14,12 +18,26 @@ constexpr const char* kIsaName = TAOPD_QUOTED(TAOPD_ISA);
 
 // The number of float32 lanes of a vector register, and the number of such registers.
 #if defined(__AVX512F__)
-constexpr int kIsaLanes = 16, kIsaRegisters = 32;
+constexpr int kLanes = 16, kIsaRegisters = 32;
 #elif defined(__AVX2__)
-constexpr int kIsaLanes = 8, kIsaRegisters = 16;
+constexpr int kLanes = 8, kIsaRegisters = 16;
 #else
-constexpr int kIsaLanes = 4, kIsaRegisters = 16;
+constexpr int kLanes = 4, kIsaRegisters = 16;
 #endif
+
+typedef float Floats __attribute__((vector_size(kLanes * sizeof(float))));
+typedef int32_t Ints __attribute__((vector_size(kLanes * sizeof(int32_t))));
+typedef uint32_t Words __attribute__((vector_size(kLanes * sizeof(uint32_t))));
+
+// Vectors in memory need no alignment.
+template <typename Vector>
+TAOPD_ALWAYS_INLINE void Load(Vector* lanes, const void* from) {
+  __builtin_memcpy(lanes, from, sizeof(Vector));
+}
+template <typename Vector>
+TAOPD_ALWAYS_INLINE void Store(void* to, const Vector* lanes) {
+  __builtin_memcpy(to, lanes, sizeof(Vector));
+}
 
 }  // namespace
 }  // namespace taopd::cpu::TAOPD_ISA

@@ -13,14 +13,11 @@
 namespace taopd::cpu::TAOPD_ISA {
 namespace {
 
-constexpr int kLanes = kIsaLanes;
 // Rows are summed in 16 lanes on every instruction set.
 constexpr int kSumLanes = 16;
 constexpr int kParts = kSumLanes / kLanes;
 constexpr int64_t kBlock = 1024;  // float32 partial sums: 64 additions per lane
 
-typedef float Floats __attribute__((vector_size(kLanes * sizeof(float))));
-typedef int32_t Ints __attribute__((vector_size(kLanes * sizeof(int32_t))));
 typedef uint16_t Shorts __attribute__((vector_size(kLanes * sizeof(uint16_t))));
 
 constexpr float kInfinity = __builtin_inff();
@@ -38,12 +35,6 @@ TAOPD_ALWAYS_INLINE void ExpOfNonPositive(Floats* x_and_exp) {
   *x_and_exp = is_zero ? Floats{} : e * power;
 }
 
-TAOPD_ALWAYS_INLINE void Load(Floats* lanes, const float* z) {
-  __builtin_memcpy(lanes, z, sizeof(Floats));
-}
-TAOPD_ALWAYS_INLINE void Store(float* z, const Floats* lanes) {
-  __builtin_memcpy(z, lanes, sizeof(Floats));
-}
 // Loads the last, partial vector and fills it up with `filler`.
 TAOPD_ALWAYS_INLINE void LoadPart(Floats* lanes, const float* z, int64_t num, float filler) {
   for (int i = 0; i < kLanes; ++i) (*lanes)[i] = i < num ? z[i] : filler;
@@ -159,7 +150,7 @@ TAOPD_ALWAYS_INLINE void StoreBfloat16(uint16_t* to, const Floats* lanes) {
   const Ints rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
   const Ints kept = *lanes == *lanes ? rounded : Ints{} + 0x7fc0;
   const Shorts narrow = __builtin_convertvector(kept, Shorts);
-  __builtin_memcpy(to, &narrow, sizeof(Shorts));
+  Store(to, &narrow);
 }
 
 // The rows that are summed before they are added to the column's sum, so that a large sum is
@@ -233,7 +224,7 @@ TAOPD_ALWAYS_INLINE void LoadEntry(const SupportTopK& job, int64_t j, int64_t n,
                                    Ints* ids) {
   Load(logits, job.taken + j * kRankedRows + n);
   *logits = *logits == *logits ? *logits : Floats{} - kInfinity;
-  __builtin_memcpy(ids, job.ids + j * kRankedRows + n, sizeof(Ints));
+  Load(ids, job.ids + j * kRankedRows + n);
 }
 
 // Orders the supports of kLanes rows. Writes each entry's place to job.in_top_k.
@@ -246,7 +237,7 @@ TAOPD_ALWAYS_INLINE void OrderSupport(const SupportTopK& job, int64_t n) {
       LoadEntry(job, i, n, &other, &other_id);
       place -= (other > own) | ((other == own) & (other_id < id));
     }
-    __builtin_memcpy(job.in_top_k + j * kRankedRows + n, &place, sizeof(Ints));
+    Store(job.in_top_k + j * kRankedRows + n, &place);
     for (int lane = 0; lane < kLanes; ++lane) {
       const int64_t at = place[lane] * kRankedRows + n + lane;
       job.ordered_logits[at] = own[lane];
@@ -273,7 +264,7 @@ void FindSupportTopK(const SupportTopK& job) {
   for (int64_t n = 0; n < kRankedRows; n += kLanes) {
     OrderSupport(job, n);
     Ints sizes, least{};
-    __builtin_memcpy(&sizes, job.sizes + n, sizeof(Ints));
+    Load(&sizes, job.sizes + n);
     Ints most = sizes;
     for (int64_t left = job.k; left > 0; left /= 2) {
       const Ints middle = (least + most) >> 1;
@@ -291,9 +282,9 @@ void FindSupportTopK(const SupportTopK& job) {
     }
     for (int64_t j = 0; j < job.k; ++j) {
       Ints place;
-      __builtin_memcpy(&place, job.in_top_k + j * kRankedRows + n, sizeof(Ints));
+      Load(&place, job.in_top_k + j * kRankedRows + n);
       place = place < least;
-      __builtin_memcpy(job.in_top_k + j * kRankedRows + n, &place, sizeof(Ints));
+      Store(job.in_top_k + j * kRankedRows + n, &place);
     }
   }
 }

@@ -15,24 +15,12 @@
 namespace taopd::cpu::TAOPD_ISA {
 namespace {
 
-constexpr int kRegister = kIsaLanes;
-constexpr int kRegisters = kWeightLanes / kRegister;  // registers that hold the 16 lanes of a sum
-
-typedef float WeightFloats __attribute__((vector_size(kRegister * sizeof(float))));
-typedef int32_t WeightInts __attribute__((vector_size(kRegister * sizeof(int32_t))));
-typedef uint32_t WeightBits __attribute__((vector_size(kRegister * sizeof(uint32_t))));
+constexpr int kRegisters = kWeightLanes / kLanes;  // registers that hold the 16 lanes of a sum
 
 constexpr float kMinusInfinity = -__builtin_inff();
 
-TAOPD_ALWAYS_INLINE void LoadLanes(WeightFloats* lanes, const float* z) {
-  __builtin_memcpy(lanes, z, sizeof(WeightFloats));
-}
-TAOPD_ALWAYS_INLINE void StoreLanes(float* z, const WeightFloats* lanes) {
-  __builtin_memcpy(z, lanes, sizeof(WeightFloats));
-}
-
 // Returns a bit for each lane whose int is all ones.
-TAOPD_ALWAYS_INLINE uint32_t BitsOf(const WeightInts* lanes) {
+TAOPD_ALWAYS_INLINE uint32_t BitsOf(const Ints* lanes) {
 #if defined(__AVX512F__)
   return _mm512_test_epi32_mask((__m512i)*lanes, (__m512i)*lanes);
 #elif defined(__AVX__)
@@ -41,16 +29,16 @@ TAOPD_ALWAYS_INLINE uint32_t BitsOf(const WeightInts* lanes) {
   return static_cast<uint32_t>(_mm_movemask_ps((__m128)*lanes));
 #else
   uint32_t bits = 0;
-  for (int lane = 0; lane < kRegister; ++lane) bits |= (*lanes)[lane] ? 1u << lane : 0u;
+  for (int lane = 0; lane < kLanes; ++lane) bits |= (*lanes)[lane] ? 1u << lane : 0u;
   return bits;
 #endif
 }
 
 // 2^y for y <= 0, like Exp2OfBounded; 0 below -126.5.
-TAOPD_ALWAYS_INLINE void Exp2OfNonPositive(WeightFloats* y_and_exp) {
-  const WeightFloats lowest = WeightFloats{} - 127.0f;
-  const WeightFloats y = *y_and_exp > lowest ? *y_and_exp : lowest;
-  Exp2OfBounded<WeightBits>(&y, y_and_exp);
+TAOPD_ALWAYS_INLINE void Exp2OfNonPositive(Floats* y_and_exp) {
+  const Floats lowest = Floats{} - 127.0f;
+  const Floats y = *y_and_exp > lowest ? *y_and_exp : lowest;
+  Exp2OfBounded<Words>(&y, y_and_exp);
 }
 
 // Returns 16 numbers, of which the first num are z's and the rest are `filler`.
@@ -60,40 +48,40 @@ TAOPD_ALWAYS_INLINE const float* Whole(const float* z, int64_t num, float filler
   return copy;
 }
 
-TAOPD_ALWAYS_INLINE double SumOfLanes(const WeightFloats* lanes) {
+TAOPD_ALWAYS_INLINE double SumOfLanes(const Floats* lanes) {
   double sum = 0;
   for (int r = 0; r < kRegisters; ++r) {
-    for (int lane = 0; lane < kRegister; ++lane) sum += lanes[r][lane];
+    for (int lane = 0; lane < kLanes; ++lane) sum += lanes[r][lane];
   }
   return sum;
 }
 
 float LaneMax(const float* z, int64_t n, float* lane_max, bool* valid) {
-  WeightInts all_valid = WeightInts{} - 1;
-  WeightFloats row_max = WeightFloats{} + kMinusInfinity;
+  Ints all_valid = Ints{} - 1;
+  Floats row_max = Floats{} + kMinusInfinity;
   for (int64_t begin = 0; begin < n; begin += kWeightBlock) {
     const int64_t end = n - begin < kWeightBlock ? n : begin + kWeightBlock;
-    WeightFloats high[kRegisters];
-    for (int r = 0; r < kRegisters; ++r) high[r] = WeightFloats{} + kMinusInfinity;
+    Floats high[kRegisters];
+    for (int r = 0; r < kRegisters; ++r) high[r] = Floats{} + kMinusInfinity;
     for (int64_t i = begin; i < end; i += kWeightLanes) {
       float copy[kWeightLanes];
       const float* from = Whole(z + i, end - i, kMinusInfinity, copy);
       for (int r = 0; r < kRegisters; ++r) {
-        WeightFloats v;
-        LoadLanes(&v, from + r * kRegister);
+        Floats v;
+        Load(&v, from + r * kLanes);
         all_valid &= v < __builtin_inff();  // false for a NaN
         high[r] = v > high[r] ? v : high[r];
       }
     }
     for (int r = 0; r < kRegisters; ++r) {
-      StoreLanes(lane_max + r * kRegister, &high[r]);
+      Store(lane_max + r * kLanes, &high[r]);
       row_max = high[r] > row_max ? high[r] : row_max;
     }
     lane_max += kWeightLanes;
   }
   float result = kMinusInfinity;
   *valid = true;
-  for (int lane = 0; lane < kRegister; ++lane) {
+  for (int lane = 0; lane < kLanes; ++lane) {
     result = row_max[lane] > result ? row_max[lane] : result;
     *valid = *valid && all_valid[lane] != 0;
   }
@@ -106,18 +94,18 @@ TAOPD_ALWAYS_INLINE void WeightLoop(const float* z, int64_t n, float shift, floa
   const float scale_to_log2 = scale * 1.44269504088896341f;
   for (int64_t begin = 0; begin < n; begin += kWeightBlock) {
     const int64_t end = n - begin < kWeightBlock ? n : begin + kWeightBlock;
-    WeightFloats sum[kRegisters] = {};
+    Floats sum[kRegisters] = {};
     for (int64_t i = begin; i < end; i += kWeightLanes) {
       float copy[kWeightLanes];
       const float* from = Whole(z + i, end - i, kMinusInfinity, copy);
       const bool whole = end - i >= kWeightLanes;
       for (int r = 0; r < kRegisters; ++r) {
-        WeightFloats v;
-        LoadLanes(&v, from + r * kRegister);
+        Floats v;
+        Load(&v, from + r * kLanes);
         v = (v - shift) * scale_to_log2;
         Exp2OfNonPositive(&v);
         sum[r] += v;
-        if (kStored) StoreLanes((whole ? w + i : copy) + r * kRegister, &v);
+        if (kStored) Store((whole ? w + i : copy) + r * kLanes, &v);
       }
       if (kStored && !whole) {
         for (int64_t j = 0; j < end - i; ++j) w[i + j] = copy[j];
@@ -139,16 +127,16 @@ double WeightAtLeast(const float* z, const float* w, int64_t n, float threshold)
   double total = 0;
   for (int64_t begin = 0; begin < n; begin += kWeightBlock) {
     const int64_t end = n - begin < kWeightBlock ? n : begin + kWeightBlock;
-    WeightFloats sum[kRegisters] = {};
+    Floats sum[kRegisters] = {};
     for (int64_t i = begin; i < end; i += kWeightLanes) {
       float copy_z[kWeightLanes], copy_w[kWeightLanes];
       const float* from_z = Whole(z + i, end - i, kMinusInfinity, copy_z);
       const float* from_w = Whole(w + i, end - i, 0, copy_w);
       for (int r = 0; r < kRegisters; ++r) {
-        WeightFloats v, weight;
-        LoadLanes(&v, from_z + r * kRegister);
-        LoadLanes(&weight, from_w + r * kRegister);
-        sum[r] += v >= threshold ? weight : WeightFloats{};
+        Floats v, weight;
+        Load(&v, from_z + r * kLanes);
+        Load(&weight, from_w + r * kLanes);
+        sum[r] += v >= threshold ? weight : Floats{};
       }
     }
     total += SumOfLanes(sum);
@@ -161,7 +149,7 @@ int64_t Split(const SplitRow& job) {
   int64_t count = 0;
   for (int64_t begin = 0; begin < job.n; begin += kWeightBlock) {
     const int64_t end = job.n - begin < kWeightBlock ? job.n : begin + kWeightBlock;
-    WeightFloats above[kRegisters] = {}, band[kRegisters] = {};
+    Floats above[kRegisters] = {}, band[kRegisters] = {};
     for (int64_t i = begin; i < end; i += kWeightLanes) {
       float copy_z[kWeightLanes], copy_w[kWeightLanes];
       // A NaN is in no set.
@@ -169,13 +157,13 @@ int64_t Split(const SplitRow& job) {
       const float* from_w = Whole(job.w + i, end - i, 0, copy_w);
       uint32_t bits = 0;
       for (int r = 0; r < kRegisters; ++r) {
-        WeightFloats v, weight;
-        LoadLanes(&v, from_z + r * kRegister);
-        LoadLanes(&weight, from_w + r * kRegister);
-        above[r] += v >= job.high ? weight : WeightFloats{};
-        const WeightInts in_band = (v >= job.low) & (v < job.high);
-        band[r] += in_band ? weight : WeightFloats{};
-        bits |= BitsOf(&in_band) << (r * kRegister);
+        Floats v, weight;
+        Load(&v, from_z + r * kLanes);
+        Load(&weight, from_w + r * kLanes);
+        above[r] += v >= job.high ? weight : Floats{};
+        const Ints in_band = (v >= job.low) & (v < job.high);
+        band[r] += in_band ? weight : Floats{};
+        bits |= BitsOf(&in_band) << (r * kLanes);
       }
       if (count < job.capacity) {
         int32_t* to = job.band + count;
