@@ -108,8 +108,6 @@ using AddTransposedFloats = void (*)(const float* a, int64_t a_stride, const flo
                                      float* c, int64_t c_stride);
 
 struct PackedGemm {
-  const char* name;  // NameOf(set)
-
   // Exactly one of the two products with bfloat16 weights is not null. The second takes the same
   // rows as float32 (PanelGemm::widen).
   MultiplyPanels<Bfloat16Bits, PairPanels> multiply_pairs;

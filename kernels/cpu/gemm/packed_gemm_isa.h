@@ -302,7 +302,6 @@ int64_t ElementsOfPairPanel(int64_t num_r) { return RoundUp(num_r, 2) * kWidth; 
 
 constexpr PackedGemm TableOfSet() {
   PackedGemm table{};
-  table.name = kIsaName;
   // A multiple of every tile's rows.
   table.row_tile = 12;
   table.row_block = 96;

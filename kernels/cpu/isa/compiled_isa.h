@@ -8,13 +8,8 @@
 
 #include "taopd/base/always_inline.h"
 
-#define TAOPD_QUOTED_TOKEN(token) #token
-#define TAOPD_QUOTED(token) TAOPD_QUOTED_TOKEN(token)
-
 namespace taopd::cpu::TAOPD_ISA {
 namespace {
-
-constexpr const char* kIsaName = TAOPD_QUOTED(TAOPD_ISA);
 
 // The number of float32 lanes of a vector register, and the number of such registers.
 #if defined(__AVX512F__)
@@ -41,6 +36,3 @@ TAOPD_ALWAYS_INLINE void Store(void* to, const Vector* lanes) {
 
 }  // namespace
 }  // namespace taopd::cpu::TAOPD_ISA
-
-#undef TAOPD_QUOTED
-#undef TAOPD_QUOTED_TOKEN

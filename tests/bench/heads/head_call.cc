@@ -39,7 +39,7 @@ at::Tensor Read(const std::string& path, std::vector<int64_t> shape, at::ScalarT
 std::string MethodOf(at::ScalarType dtype) {
   const bool is_pairs = dtype == at::kBFloat16;
   if (is_pairs && cpu::BestPackedGemm().multiply_pairs != nullptr) {
-    return std::string("bfloat16 pairs, ") + cpu::BestPackedGemm().name;
+    return std::string("bfloat16 pairs, ") + cpu::NameOf(cpu::WidestInstructionSet());
   }
   return std::string(is_pairs ? "bfloat16 widened to " : "") + "float32 panels, " +
          cpu::NameOf(cpu::WidestInstructionSet());

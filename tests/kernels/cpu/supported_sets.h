@@ -24,4 +24,12 @@ inline std::vector<const cpu::PackedGemm*> SupportedPackedGemms() {
   return gemms;
 }
 
+// Returns the name of the set of one of them.
+inline const char* NameOf(const cpu::PackedGemm* gemm) {
+  for (cpu::InstructionSet set : SupportedSets()) {
+    if (&cpu::PackedGemmOf(set) == gemm) return cpu::NameOf(set);
+  }
+  return "none";
+}
+
 }  // namespace taopd::testing

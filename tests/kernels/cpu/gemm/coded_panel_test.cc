@@ -124,7 +124,8 @@ TEST(CodedPanel, ProductsAreThoseOfThePlainPanel) {
           const std::vector<float> expected = multiply(plain.data());
           const std::vector<float> found = multiply(coded.panels.data());
           ASSERT_EQ(std::memcmp(found.data(), expected.data(), found.size() * sizeof(float)), 0)
-              << gemm->name << ", K " << num_k << ", " << num_m << " rows, " << num_n << " outputs";
+              << testing::NameOf(gemm) << ", K " << num_k << ", " << num_m << " rows, " << num_n
+              << " outputs";
         }
       }
     }

@@ -29,7 +29,9 @@ struct Way {
   bool coded = false;  // pairs in coded panels
 
   std::string name() const {
-    return std::string(gemm->name) + (coded ? ", coded pairs" : pairs ? ", pairs" : ", floats");
+    return std::string(testing::NameOf(gemm)) + (coded   ? ", coded pairs"
+                                                 : pairs ? ", pairs"
+                                                         : ", floats");
   }
   bool by_instruction() const { return pairs && gemm->multiply_pairs != nullptr; }
 
@@ -96,7 +98,7 @@ TEST(PackedGemm, ExactlyOneProductOfPairsIsGiven) {
   ASSERT_FALSE(testing::SupportedPackedGemms().empty());
   for (const PackedGemm* gemm : testing::SupportedPackedGemms()) {
     EXPECT_NE(gemm->multiply_pairs == nullptr, gemm->multiply_widened_pairs == nullptr)
-        << gemm->name;
+        << testing::NameOf(gemm);
   }
   EXPECT_EQ(&BestPackedGemm(), testing::SupportedPackedGemms().back());
 }
@@ -201,7 +203,7 @@ TEST(PackedGemm, ElementsDoNotDependOnTheOthers) {
 // Returns x w, summed in the order that the header promises for this way.
 float SumInOrder(const Way& way, const float* x, const float* w, int64_t num_k) {
   float sum = 0;
-  if (way.by_instruction() && std::strcmp(way.gemm->name, "amx_bf16") == 0) {
+  if (way.by_instruction() && std::strcmp(testing::NameOf(way.gemm), "amx_bf16") == 0) {
     for (int64_t first = 0; first < num_k; first += 32) {
       float even = 0, odd = 0;
       for (int64_t k = first; k < std::min(num_k, first + 32); ++k) {
@@ -212,7 +214,7 @@ float SumInOrder(const Way& way, const float* x, const float* w, int64_t num_k) 
     }
     return sum;
   }
-  const bool fuses = std::strcmp(way.gemm->name, "base") != 0;
+  const bool fuses = std::strcmp(testing::NameOf(way.gemm), "base") != 0;
   for (int64_t i = 0; i < num_k; ++i) {
     const int64_t k = way.by_instruction() ? i ^ 1 : i;
     const float product = x[k] * w[k];
@@ -282,11 +284,11 @@ TEST(PackedGemm, RoundsToNearestEven) {
     std::vector<Bfloat16Bits> to(41, 77);
     gemm->add_and_round(from.data(), bias.data(), 40, to.data());
     for (size_t i = 0; i < 40; ++i) {
-      EXPECT_EQ(to[i], cases[i % cases.size()].rounded) << gemm->name << ", case " << i;
+      EXPECT_EQ(to[i], cases[i % cases.size()].rounded) << testing::NameOf(gemm) << ", case " << i;
     }
     EXPECT_EQ(to[40], 77) << "written beyond the end";
     gemm->add_and_round(from.data(), nullptr, 1, to.data() + 40);
-    EXPECT_EQ(to[40], 0x3f80) << gemm->name;
+    EXPECT_EQ(to[40], 0x3f80) << testing::NameOf(gemm);
   }
 }
 

@@ -42,7 +42,7 @@ TEST_P(HeadGemmShapes, MatchFloat64) {
     const at::Tensor exact_w = w.to(at::kDouble);
     for (const cpu::PackedGemm* gemm : SupportedPackedGemms()) {
       const bool pairs = bf16 && gemm->multiply_pairs != nullptr;
-      const std::string what = std::string(bf16 ? "bf16, " : "float, ") + gemm->name;
+      const std::string what = std::string(bf16 ? "bf16, " : "float, ") + NameOf(gemm);
       // Rows of a wider tensor: nothing may be written past them.
       const at::Tensor wide = at::full({num_rows, vocab_size + 3}, 7.0f);
       const at::Tensor logits = wide.narrow(1, 0, vocab_size);
@@ -101,7 +101,7 @@ TEST(HeadGemmCpu, LogitsOfPairsAreThoseOfPackedWeights) {
     const at::Tensor logits = at::empty({70, 777}), expected = at::empty({70, 777});
     CpuHeadLogits(hidden, lm_head, logits, *gemm);
     packed.MultiplyInto(hidden, expected, *gemm);
-    EXPECT_TRUE(at::equal(logits, expected)) << gemm->name;
+    EXPECT_TRUE(at::equal(logits, expected)) << NameOf(gemm);
   }
 }
 

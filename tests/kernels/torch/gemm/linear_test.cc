@@ -133,7 +133,7 @@ TEST(PackedProduct, InstructionSetsAgreeWithFloat64) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
       const at::Tensor x = Random({141, 75}, dtype, 1), w1 = Random({67, 75}, dtype, 2),
                        w2 = Random({30, 75}, dtype, 3), dy = Random({141, 97}, dtype, 4);
-      const std::string what = std::string(gemm->name) + ", " + c10::toString(dtype);
+      const std::string what = std::string(NameOf(gemm)) + ", " + c10::toString(dtype);
       const at::Tensor weight = at::cat({w1, w2}).to(at::kDouble);
       ExpectRelative(InputGradient(dy, {w1, w2}, *gemm), at::mm(dy.to(at::kDouble), weight),
                      ToleranceOf(dtype), what);

@@ -95,12 +95,12 @@ TEST_F(PackedWeightTest, RowsAreTheSameBitsInAnyBatchOnAnyThreads) {
       const at::Tensor expected = at::cat(alone);
       for (int threads = 1; threads <= 4; ++threads) {
         at::set_num_threads(threads);
-        ASSERT_TRUE(at::equal(multiply(x), expected)) << gemm->name << ", " << threads;
+        ASSERT_TRUE(at::equal(multiply(x), expected)) << NameOf(gemm) << ", " << threads;
         for (int64_t rows = 1; rows <= 70; rows += threads == 1 ? 1 : 23) {
           const int64_t first = rows * 5 % 400;
           ASSERT_TRUE(
               at::equal(multiply(x.narrow(0, first, rows)), expected.narrow(0, first, rows)))
-              << gemm->name << ", " << rows << " rows, " << threads << " threads";
+              << NameOf(gemm) << ", " << rows << " rows, " << threads << " threads";
         }
       }
     }
