@@ -72,11 +72,7 @@ void AddTransposedAmx(const Bfloat16Bits* a, const Bfloat16Bits* b, int64_t num_
   const auto* const panel = reinterpret_cast<const char*>(b);
   const int64_t groups = num_r / kAmxInputs, rest = num_r % kAmxInputs;
   alignas(kLineBytes) char last[kAmxWeightBytes];
-  if (rest > 0) {
-    const int64_t bytes = CeilDiv(rest, 2) * kStepBytes;
-    __builtin_memcpy(last, panel + groups * kAmxWeightBytes, bytes);
-    __builtin_memset(last + bytes, 0, kAmxWeightBytes - bytes);
-  }
+  if (rest > 0) CopyLastWeights(panel + groups * kAmxWeightBytes, rest, last);
   alignas(kLineBytes) float sums[kAmxRowBlock * kWidth];
   AmxRegisters registers;
   registers.Use(kAmxRows, kAmxRows);

@@ -12,19 +12,14 @@ constexpr int64_t kAmxBlockSteps = 256, kAmxFewRowsBlockSteps = kAmxSteps;
 // With at least this many rows, a copy of the weights in the second-level cache pays.
 constexpr int64_t kAmxRowsOfCopy = 8 * kAmxRowBlock;
 
-// Multiplies all rows by `steps` steps of one panel, from input `first` on.
+// Multiplies all rows by some inputs of one panel.
 inline void MultiplyAmxSteps(const Bfloat16Bits* x, int64_t x_stride, int64_t num_m,
-                             const char* weights, int64_t steps, int64_t inputs, AmxBlock block,
-                             int64_t columns, const char* ahead, int64_t ahead_bytes,
-                             AmxRegisters* registers) {
+                             const char* weights, int64_t inputs, AmxBlock block, int64_t columns,
+                             const char* ahead, int64_t ahead_bytes, AmxRegisters* registers) {
   const int64_t whole = inputs / kAmxInputs, rest = inputs % kAmxInputs;
   alignas(kLineBytes) char last_weights[kAmxWeightBytes];
-  alignas(kLineBytes) Bfloat16Bits last_x[kAmxRowBlock * kAmxInputs];
-  if (rest > 0) {
-    const int64_t bytes = (steps - whole * kAmxSteps) * kStepBytes;
-    __builtin_memcpy(last_weights, weights + whole * kAmxWeightBytes, bytes);
-    __builtin_memset(last_weights + bytes, 0, kAmxWeightBytes - bytes);
-  }
+  alignas(kLineBytes) char last_x[kAmxRowBlock * kAmxRowBytes];
+  if (rest > 0) CopyLastWeights(weights + whole * kAmxWeightBytes, rest, last_weights);
   const int64_t x_bytes = x_stride * static_cast<int64_t>(sizeof(Bfloat16Bits));
   const int64_t num_blocks = CeilDiv(num_m, kAmxRowBlock);
   const int64_t lines_of_block = CeilDiv(ahead_bytes / kLineBytes, num_blocks);
@@ -32,12 +27,9 @@ inline void MultiplyAmxSteps(const Bfloat16Bits* x, int64_t x_stride, int64_t nu
     const int64_t rows = num_m - m < kAmxRowBlock ? num_m - m : kAmxRowBlock;
     const Bfloat16Bits* const rows_x = x + m * x_stride;
     block.whole = {reinterpret_cast<const char*>(rows_x), x_bytes, kAmxRowBytes, weights, whole};
-    block.rest = {reinterpret_cast<const char*>(last_x), kAmxRowBytes, 0, last_weights, rest > 0};
+    block.rest = {last_x, kAmxRowBytes, 0, last_weights, rest > 0};
     for (int64_t i = 0; rest > 0 && i < rows; ++i) {
-      Bfloat16Bits* const to = last_x + i * kAmxInputs;
-      for (int64_t k = 0; k < kAmxInputs; ++k) {
-        to[k] = k < rest ? rows_x[i * x_stride + whole * kAmxInputs + k] : Bfloat16Bits{0};
-      }
+      CopyLastInputs(rows_x + i * x_stride + whole * kAmxInputs, rest, last_x + i * kAmxRowBytes);
     }
     // Blocks of more than 16 rows go through the inputs twice.
     const int64_t passes = whole * (rows > kAmxRows ? 2 : 1);
@@ -60,13 +52,7 @@ inline void CopyAmxRows(const Bfloat16Bits* x, int64_t x_stride, int64_t rows, i
     for (int64_t i = 0; i < whole; ++i) {
       __builtin_memcpy(row + i * kTileBytes, from + i * kAmxInputs, kAmxRowBytes);
     }
-    if (rest == 0) continue;
-    char* const last = row + whole * kTileBytes;
-    __builtin_memset(last, 0, kAmxRowBytes);
-    for (int64_t k = 0; k < rest; ++k) {
-      __builtin_memcpy(last + k * static_cast<int64_t>(sizeof(Bfloat16Bits)),
-                       from + whole * kAmxInputs + k, sizeof(Bfloat16Bits));
-    }
+    if (rest > 0) CopyLastInputs(from + whole * kAmxInputs, rest, row + whole * kTileBytes);
   }
 }
 
@@ -98,11 +84,7 @@ void MultiplyAmxPanels(const Bfloat16Bits* x, int64_t x_stride, const Bfloat16Bi
       CopyAmxRows(block_x + 2 * step, x_stride, rows, inputs, rows_of_x);
       const char* weights = reinterpret_cast<const char*>(panels) + step * kStepBytes;
       for (int64_t n = 0; n < num_n; n += kWidth, weights += panel_bytes) {
-        if (rest > 0) {
-          const int64_t bytes = CeilDiv(rest, 2) * kStepBytes;
-          __builtin_memcpy(last_weights, weights + whole * kAmxWeightBytes, bytes);
-          __builtin_memset(last_weights + bytes, 0, kAmxWeightBytes - bytes);
-        }
+        if (rest > 0) CopyLastWeights(weights + whole * kAmxWeightBytes, rest, last_weights);
         const AmxBlock block = {
             {rows_of_x, kAmxRowBytes, kTileBytes, weights, whole},
             {rows_of_x + whole * kTileBytes, kAmxRowBytes, kTileBytes, last_weights, rest > 0},
@@ -172,14 +154,8 @@ void MultiplyAmxFewRows(const Bfloat16Bits* x, int64_t x_stride, PairPanels pane
                 rest = num_k % kAmxInputs;
   const int64_t x_bytes = x_stride * static_cast<int64_t>(sizeof(Bfloat16Bits));
   alignas(kLineBytes) char last_x[kAmxTileBytes];
-  if (rest > 0) {
-    __builtin_memset(last_x, 0, sizeof(last_x));
-    for (int64_t m = 0; m < num_m; ++m) {
-      for (int64_t k = 0; k < rest; ++k) {
-        __builtin_memcpy(last_x + m * kAmxRowBytes + k * static_cast<int64_t>(sizeof(*x)),
-                         x + m * x_stride + whole * kAmxInputs + k, sizeof(*x));
-      }
-    }
+  for (int64_t m = 0; rest > 0 && m < num_m; ++m) {
+    CopyLastInputs(x + m * x_stride + whole * kAmxInputs, rest, last_x + m * kAmxRowBytes);
   }
   AmxRegisters registers;
   registers.Use(num_m, num_m);
@@ -238,7 +214,7 @@ void MultiplyAmx(const Bfloat16Bits* x, int64_t x_stride, PairPanels panels, int
         plain += ahead_bytes;
         ahead = plain;
       }
-      MultiplyAmxSteps(x + 2 * step, x_stride, num_m, weights, steps, inputs,
+      MultiplyAmxSteps(x + 2 * step, x_stride, num_m, weights, inputs,
                        {{}, {}, accumulate || step > 0, c + n, c_stride}, num_n - n, ahead,
                        few_rows ? 0 : ahead_bytes, &registers);
     }

@@ -81,6 +81,18 @@ struct AmxPrefetch {
   }
 };
 
+// Copies the inputs of a row, or the weights of a panel, after those of the last whole instruction,
+// and adds zeros.
+TAOPD_ALWAYS_INLINE void CopyLastInputs(const Bfloat16Bits* from, int64_t inputs, char* to) {
+  __builtin_memset(to, 0, kAmxRowBytes);
+  __builtin_memcpy(to, from, inputs * static_cast<int64_t>(sizeof(Bfloat16Bits)));
+}
+TAOPD_ALWAYS_INLINE void CopyLastWeights(const char* from, int64_t inputs, char* to) {
+  const int64_t bytes = CeilDiv(inputs, 2) * kStepBytes;
+  __builtin_memcpy(to, from, bytes);
+  __builtin_memset(to + bytes, 0, kAmxWeightBytes - bytes);
+}
+
 // Adds the products of 17 to 32 rows and 32 outputs to registers 0 to 3.
 TAOPD_ALWAYS_INLINE void AddTallTiles(AmxInputs in, AmxPrefetch* prefetch) {
   CompleteStores();
