@@ -94,14 +94,9 @@ struct WidenedBfloat16Arithmetic : Float32Arithmetic {
 
 #ifdef __AVX512BF16__
 // Pairs of bfloat16 multiplied and added by one instruction. A holds pairs too.
-struct PairArithmetic {
+struct PairArithmetic : Float32Arithmetic {
   static constexpr int kStepNumbers = 2;
-  static constexpr int kStepWords = 1;
 
-  template <int kPart>
-  static TAOPD_ALWAYS_INLINE void LoadPart(const char* from, Floats* part) {
-    Load(part, from);
-  }
   static TAOPD_ALWAYS_INLINE void AddProduct(const uint32_t* word, const Floats* part,
                                              Floats* sum) {
     const __m512i factor = _mm512_set1_epi32(WordAt<int32_t>(word));

@@ -110,23 +110,19 @@ struct Loops {
           return d(i) * (Widen(x[i]) * inverse_rms) * Widen(weight[i]);
         });
     const auto mean = static_cast<float>(dot / static_cast<double>(n));
-    if (upstream == nullptr) {
-      TAOPD_INDEPENDENT
-      for (int64_t i = 0; i < n; ++i) {
-        float result;
-        RmsNormGradient(d(i), Widen(weight[i]), Widen(x[i]) * inverse_rms, mean, inverse_rms,
-                        &result);
-        Put(result, d_x + i);
-      }
-      return;
-    }
-    TAOPD_INDEPENDENT
-    for (int64_t i = 0; i < n; ++i) {
+    const auto gradient = [&](int64_t i) __attribute__((always_inline)) {
       float result;
       RmsNormGradient(d(i), Widen(weight[i]), Widen(x[i]) * inverse_rms, mean, inverse_rms,
                       &result);
-      Put(result + Widen(upstream[i]), d_x + i);
+      return result;
+    };
+    if (upstream == nullptr) {
+      TAOPD_INDEPENDENT
+      for (int64_t i = 0; i < n; ++i) Put(gradient(i), d_x + i);
+      return;
     }
+    TAOPD_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) Put(gradient(i) + Widen(upstream[i]), d_x + i);
   }
 
   static void RmsNormBackward(Row x, Row weight, float inverse_rms, Row d_normed_row, Row d_sum,
@@ -253,7 +249,7 @@ struct Loops {
   static constexpr int64_t kChunk = 512;
 
   template <typename Stored>
-  static TAOPD_ALWAYS_INLINE void WidenAll(const Stored* from, int64_t n, float* to) {
+  static TAOPD_ALWAYS_INLINE void CopyAll(const Stored* from, int64_t n, float* to) {
     TAOPD_INDEPENDENT
     for (int64_t i = 0; i < n; ++i) to[i] = Widen(from[i]);
   }
@@ -274,10 +270,6 @@ struct Loops {
           RoundToBfloat16(__builtin_bit_cast(uint32_t, from[i]), (random[i] >> shift) & 0xffff));
     }
   }
-  static TAOPD_ALWAYS_INLINE void CopyAll(const float* from, int64_t n, float* to) {
-    TAOPD_INDEPENDENT
-    for (int64_t i = 0; i < n; ++i) to[i] = from[i];
-  }
 
   // Gives the same numbers as AdamWLoop where the storage is the same.
   template <typename Moment>
@@ -294,10 +286,10 @@ struct Loops {
     if (has_master) {
       CopyAll(elements.master + begin, n, x);
     } else {
-      WidenAll(elements.bfloat16 + begin, n, x);
+      CopyAll(elements.bfloat16 + begin, n, x);
     }
-    WidenAll(exp_avg, n, m);
-    WidenAll(exp_avg_sq, n, v);
+    CopyAll(exp_avg, n, m);
+    CopyAll(exp_avg_sq, n, v);
     const AdamWFactors<float> f = factors;
     TAOPD_INDEPENDENT
     for (int64_t i = 0; i < n; ++i) {
