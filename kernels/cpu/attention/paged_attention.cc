@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/cpu/attention/attention_loops.h"
+#include "kernels/cpu/layers/rows.h"
 #include "taopd/base/round_up.h"
 
 namespace taopd::cpu {
@@ -18,13 +19,6 @@ constexpr int64_t kShortTaskRows = 12;
 constexpr int64_t kEnoughTasks = 64;
 // Fewer rows than this cost as much as this many, because the keys and values have to be read.
 constexpr int64_t kLeastRowCost = 8;
-
-const char* At(const void* base, int64_t element, DataType type) {
-  return static_cast<const char*>(base) + element * SizeOf(type);
-}
-char* At(void* base, int64_t element, DataType type) {
-  return static_cast<char*>(base) + element * SizeOf(type);
-}
 
 // Rows [first, first + num_rows) of some key-value heads of one sequence, counted as in QueryTile,
 // and the partitions that they see.
@@ -224,7 +218,7 @@ class Worker {
     for (int64_t head = 0; head < task.num_kv_heads; ++head) {
       for (int64_t r = 0; r < task.num_rows; ++r, packed += words) {
         const int64_t place = RowOf(task, r) * p_.q_row_stride + ColumnOf(task, head, r);
-        loops_.pack_query(At(p_.q_TND, place, p_.pool.dtype), p_.pool.head_size, packed);
+        loops_.pack_query(At(p_.q_TND, place, 1, p_.pool.dtype), p_.pool.head_size, packed);
       }
     }
   }
@@ -262,7 +256,7 @@ class Worker {
     for (int64_t head = 0; head < task.num_kv_heads; ++head) {
       for (int64_t r = 0; r < task.num_rows; ++r, states += StateSize(p_.pool.head_size)) {
         const int64_t place = RowOf(task, r) * p_.out_row_stride + ColumnOf(task, head, r);
-        loops_.finish(states, p_.pool.head_size, At(p_.out_TND, place, p_.pool.dtype));
+        loops_.finish(states, p_.pool.head_size, At(p_.out_TND, place, 1, p_.pool.dtype));
       }
     }
   }
@@ -304,8 +298,8 @@ void AppendBlock(const AppendKeysValues& p, const AttentionLoops& loops,
       sequence.block_table[index] * BytesPerBlock(pool.dtype, pool.num_kv_heads, pool.head_size);
   for (int64_t head = 0; head < pool.num_kv_heads; ++head) {
     const int64_t column = head * pool.head_size;
-    loops.append(At(p.k_TKD, row * p.k_row_stride + column, pool.dtype), p.k_row_stride,
-                 At(p.v_TKD, row * p.v_row_stride + column, pool.dtype), p.v_row_stride,
+    loops.append(At(p.k_TKD, row * p.k_row_stride + column, 1, pool.dtype), p.k_row_stride,
+                 At(p.v_TKD, row * p.v_row_stride + column, 1, pool.dtype), p.v_row_stride,
                  first % kBlockTokens, num_tokens, pool.head_size,
                  block + head * BytesPerHead(pool.dtype, pool.head_size));
   }
