@@ -42,13 +42,15 @@ __device__ T BlockReduce(T value, T* scratch, Combine combine) {
   return result;
 }
 
-// Returns the sum over the lanes of a warp, the same in every lane.
-__device__ inline float WarpSum(float value) {
+// Combines the values of all lanes of a warp; every lane gets the same result.
+template <typename Combine>
+__device__ inline float WarpReduce(float value, Combine combine) {
   for (int mask = kWarpSize / 2; mask > 0; mask /= 2) {
-    value += __shfl_xor_sync(0xffffffffu, value, mask);
+    value = combine(value, __shfl_xor_sync(0xffffffffu, value, mask));
   }
   return value;
 }
+__device__ inline float WarpSum(float value) { return WarpReduce(value, SumOf()); }
 
 struct alignas(16) Float4 {
   float x[4];

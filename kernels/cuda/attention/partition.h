@@ -204,9 +204,7 @@ __device__ void WeighKeys(const TileView& view, Shared* shared) {
       score[i] = weights[i * kWarpSize + lane];
       high = MaxOf()(high, score[i]);
     }
-    for (int mask = kWarpSize / 2; mask > 0; mask /= 2) {
-      high = MaxOf()(high, __shfl_xor_sync(0xffffffffu, high, mask));
-    }
+    high = WarpReduce(high, MaxOf());
     const float shift = high == NegativeInfinity<float>() ? 0.0f : high;
     float sum = 0;
     for (int i = 0; i < kPerLane; ++i) {

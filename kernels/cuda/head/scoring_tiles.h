@@ -27,9 +27,7 @@ struct TileSums {
 __device__ inline TileSums SumTile(const Float4& z, float scale) {
   float high = NegativeInfinity<float>();
   for (int i = 0; i < 4; ++i) high = MaxOf()(high, z.x[i]);
-  for (int mask = kWarpSize / 2; mask > 0; mask /= 2) {
-    high = MaxOf()(high, __shfl_xor_sync(0xffffffffu, high, mask));
-  }
+  high = WarpReduce(high, MaxOf());
   const float shift = high == NegativeInfinity<float>() ? 0.0f : high;
   TileSums tile{high, 0, 0};
   for (int i = 0; i < 4; ++i) {
@@ -38,10 +36,8 @@ __device__ inline TileSums SumTile(const Float4& z, float scale) {
     tile.sum += e;
     tile.sum_x += e > 0 ? e * x : 0.0f;  // avoids 0 * -inf
   }
-  for (int mask = kWarpSize / 2; mask > 0; mask /= 2) {
-    tile.sum += __shfl_xor_sync(0xffffffffu, tile.sum, mask);
-    tile.sum_x += __shfl_xor_sync(0xffffffffu, tile.sum_x, mask);
-  }
+  tile.sum = WarpSum(tile.sum);
+  tile.sum_x = WarpSum(tile.sum_x);
   return tile;
 }
 
