@@ -53,19 +53,15 @@ class HeadChunk {
                                buffers_.logits, stride, buffers_.matmul_scratch, context_);
     if (!error.empty()) return error;
     Element* e = mode_.dense ? static_cast<Element*>(buffers_.e) + place * stride : nullptr;
-    SweepArguments sweep;
+    StudentRows rows{buffers_};
+    rows.vocab_size = problem_.vocab_size;
+    rows.scale = static_cast<float>(1 / problem_.temperature);
+    rows.targets = RowsFrom(problem_.targets, begin);
+    SweepArguments sweep{rows};
     sweep.logits = buffers_.logits;
     sweep.stride = stride;
-    sweep.vocab_size = problem_.vocab_size;
-    sweep.scale = static_cast<float>(1 / problem_.temperature);
-    sweep.targets = RowsFrom(problem_.targets, begin);
     sweep.needs = NeedsOf(problem_.objective);
     sweep.e = e;
-    sweep.taken = buffers_.taken;
-    sweep.sampled_logits = buffers_.sampled_logits;
-    sweep.sizes = buffers_.sizes;
-    sweep.sums = buffers_.sums;
-    sweep.in_top_k = buffers_.in_top_k;
     sweep.errors = result_.errors;
     const auto kernel =
         problem_.top_k_metrics
@@ -75,17 +71,9 @@ class HeadChunk {
     error = Launch("student sweep", kernel, num, kSweepThreads, context_.stream, sweep);
     if (!error.empty()) return error;
 
-    ObjectiveArguments objective;
+    ObjectiveArguments objective{rows};
     objective.objective = problem_.objective;
     objective.num_rows = num;
-    objective.vocab_size = problem_.vocab_size;
-    objective.scale = sweep.scale;
-    objective.targets = sweep.targets;
-    objective.taken = buffers_.taken;
-    objective.sampled_logits = buffers_.sampled_logits;
-    objective.sizes = buffers_.sizes;
-    objective.sums = buffers_.sums;
-    objective.in_top_k = buffers_.in_top_k;
     objective.work = buffers_.objective_work;
     objective.loss = result_.loss_N + begin;
     objective.metrics = result_.metrics_NM + begin * kNumHeadMetrics;

@@ -21,17 +21,11 @@ struct HeadMode {
 HeadMode HeadModeOf(const FusedHeadProblem& problem);
 
 // Every pointer into the workspace. A null pointer is not needed in this mode.
-struct HeadBuffers {
+struct HeadBuffers : SweepResults {
   float* logits = nullptr;
   void* e = nullptr;
   void* matmul_scratch = nullptr;
-  // Arrays with one row per row of the logits.
-  float* taken = nullptr;
-  float* sampled_logits = nullptr;
-  int32_t* sizes = nullptr;
-  SweepSums* sums = nullptr;
-  uint8_t* in_top_k = nullptr;
-  double* objective_work = nullptr;
+  double* objective_work = nullptr;  // with one row per row of the logits, like SweepResults
   // Arrays with one row per row of the chunk.
   float* row_scale = nullptr;
   int32_t* entry_ids = nullptr;

@@ -13,18 +13,10 @@
 
 namespace taopd::cuda {
 
-struct ObjectiveArguments {
-  ObjectiveTerms objective;
+struct ObjectiveArguments : StudentRows {
+  ObjectiveTerms objective{};
   int64_t num_rows = 0;
-  int64_t vocab_size = 0;
-  float scale = 1;         // 1 / temperature
-  StudentTargets targets;  // of these rows
-  const float* taken = nullptr;
-  const float* sampled_logits = nullptr;
-  const int32_t* sizes = nullptr;
-  const SweepSums* sums = nullptr;
-  const uint8_t* in_top_k = nullptr;  // null: no overlap metrics
-  double* work = nullptr;             // [rows, kStudentRowWork * k]
+  double* work = nullptr;  // [rows, kStudentRowWork * k]
   float* loss = nullptr;
   float* metrics = nullptr;  // [rows, kNumHeadMetrics]
   // The gradient is row_scale times E, in whose rows the entries replace the exponentials. Null

@@ -15,21 +15,29 @@ struct SweepSums {
   float sum_x = 0;      // sum of e (z - r) * scale
 };
 
-struct SweepArguments {
-  // [rows, stride]. The logits of the support are overwritten by -inf.
-  float* logits = nullptr;
-  int64_t stride = 0;  // a multiple of 4
-  int64_t vocab_size = 0;
-  float scale = 1;         // 1 / temperature
-  StudentTargets targets;  // for these rows
-  uint32_t needs = 0;      // needs of the objective
-  // [rows, stride] of the kernel's Element; for float it may be the logits themselves.
-  void* e = nullptr;
+// What pass 3 needs of pass 2.
+struct SweepResults {
   float* taken = nullptr;           // [rows, k], the logits of the support
   float* sampled_logits = nullptr;  // [rows]
   int32_t* sizes = nullptr;         // [rows], the number of ids before the padding
   SweepSums* sums = nullptr;        // [rows]
-  uint8_t* in_top_k = nullptr;      // [rows, k]; only with kTopK
+  uint8_t* in_top_k = nullptr;      // [rows, k]; null without the top-k metrics
+};
+
+// The arguments of both passes.
+struct StudentRows : SweepResults {
+  int64_t vocab_size = 0;
+  float scale = 1;           // 1 / temperature
+  StudentTargets targets{};  // of these rows
+};
+
+struct SweepArguments : StudentRows {
+  // [rows, stride]. The logits of the support are overwritten by -inf.
+  float* logits = nullptr;
+  int64_t stride = 0;  // a multiple of 4
+  uint32_t needs = 0;  // needs of the objective
+  // [rows, stride] of the kernel's Element; for float it may be the logits themselves.
+  void* e = nullptr;
   int32_t* errors = nullptr;
 };
 
