@@ -13,20 +13,24 @@
 
 namespace taopd::cpu {
 
-// queries = the rotated query heads, normalized if there is a norm's weight; keys are computed in
-// the same way. All arrays are contiguous, of type dtype and belong to the caller.
-struct FusedRotation {
+// All arrays are contiguous, of type dtype unless they are float*, and belong to the caller.
+struct FusedHeads {
   DataType dtype = DataType::kFloat32;
   int64_t num_rows = 0;
   int64_t num_heads = 0;
   int64_t num_kv_heads = 0;
   int64_t head_size = 0;
-  float eps = 0;
   const void* qkv_TC = nullptr;  // C = (N + 2 K) D
   const void* q_norm_D = nullptr;
   const void* k_norm_D = nullptr;  // null: no norm
   const void* cos_TD = nullptr;    // as in HeadsForward
   const void* sin_TD = nullptr;
+};
+
+// queries = the rotated query heads, normalized if there is a norm's weight; keys are computed in
+// the same way.
+struct FusedRotation : FusedHeads {
+  float eps = 0;
   void* queries_TND = nullptr;
   void* keys_TKD = nullptr;
   // 1 / rms of each query and key head, for the backward pass, A = N + K; may be null.
@@ -36,17 +40,7 @@ void RotateFusedHeads(const FusedRotation& problem, const ParallelFor& parallel_
 
 // The gradient of FusedRotation: HeadsBackward, element for element. Writes the columns of the
 // queries and keys of d_qkv and leaves those of the values unchanged.
-struct FusedRotationBackward {
-  DataType dtype = DataType::kFloat32;
-  int64_t num_rows = 0;
-  int64_t num_heads = 0;
-  int64_t num_kv_heads = 0;
-  int64_t head_size = 0;
-  const void* qkv_TC = nullptr;
-  const void* q_norm_D = nullptr;
-  const void* k_norm_D = nullptr;  // null: no norm
-  const void* cos_TD = nullptr;
-  const void* sin_TD = nullptr;
+struct FusedRotationBackward : FusedHeads {
   const float* inverse_rms_TA = nullptr;
   const void* d_queries_TND = nullptr;
   const void* d_keys_TKD = nullptr;

@@ -35,24 +35,29 @@ struct Heads {
   at::Tensor inverse_rms_TA;  // undefined without norms, and where it is not requested
 };
 
+cpu::FusedHeads FusedHeadsOf(const Inputs& in, const SelfAttentionOptions& options) {
+  cpu::FusedHeads heads;
+  heads.dtype = in.type();
+  heads.num_rows = in.num_rows();
+  heads.num_heads = options.num_heads;
+  heads.num_kv_heads = options.num_kv_heads;
+  heads.head_size = in.head_size();
+  heads.qkv_TC = DataOrNull(in.qkv_TC);
+  heads.q_norm_D = DataOrNull(in.q_norm_D);
+  heads.k_norm_D = DataOrNull(in.k_norm_D);
+  heads.cos_TD = DataOrNull(in.cos_T1D);
+  heads.sin_TD = DataOrNull(in.sin_T1D);
+  return heads;
+}
+
 Heads PrepareHeads(const Inputs& in, const SelfAttentionOptions& options, bool keeps_rms) {
   const int64_t T = in.num_rows(), N = options.num_heads, K = options.num_kv_heads,
                 D = in.head_size();
   Heads heads;
   heads.q_TND = at::empty({T, N, D}, in.qkv_TC.options());
   heads.k_TKD = at::empty({T, K, D}, in.qkv_TC.options());
-  cpu::FusedRotation problem;
-  problem.dtype = in.type();
-  problem.num_rows = T;
-  problem.num_heads = N;
-  problem.num_kv_heads = K;
-  problem.head_size = D;
+  cpu::FusedRotation problem{FusedHeadsOf(in, options)};
   problem.eps = static_cast<float>(options.eps);
-  problem.qkv_TC = DataOrNull(in.qkv_TC);
-  problem.q_norm_D = DataOrNull(in.q_norm_D);
-  problem.k_norm_D = DataOrNull(in.k_norm_D);
-  problem.cos_TD = DataOrNull(in.cos_T1D);
-  problem.sin_TD = DataOrNull(in.sin_T1D);
   problem.queries_TND = heads.q_TND.mutable_data_ptr();
   problem.keys_TKD = heads.k_TKD.mutable_data_ptr();
   if (keeps_rms && in.q_norm_D.defined()) {
@@ -140,17 +145,7 @@ Gradients Backward(const Inputs& in, const Output& forward, const at::Tensor& d_
 
   const auto floats = in.qkv_TC.options().dtype(at::kFloat);
   const at::Tensor partials = at::empty({NumPartials(T), 2, D}, floats);
-  cpu::FusedRotationBackward rotation;
-  rotation.dtype = in.type();
-  rotation.num_rows = T;
-  rotation.num_heads = N;
-  rotation.num_kv_heads = K;
-  rotation.head_size = D;
-  rotation.qkv_TC = DataOrNull(in.qkv_TC);
-  rotation.q_norm_D = DataOrNull(in.q_norm_D);
-  rotation.k_norm_D = DataOrNull(in.k_norm_D);
-  rotation.cos_TD = DataOrNull(in.cos_T1D);
-  rotation.sin_TD = DataOrNull(in.sin_T1D);
+  cpu::FusedRotationBackward rotation{FusedHeadsOf(in, options)};
   rotation.d_queries_TND = DataOrNull(d_q_TND);
   rotation.d_keys_TKD = DataOrNull(d_k_TKD);
   rotation.d_qkv_TC = d_qkv;
