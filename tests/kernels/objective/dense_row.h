@@ -81,7 +81,7 @@ DenseResult<Real> Evaluate(const ObjectiveTerms& objective, const DenseRow<Real>
   row.sampled_in_support = dense.Inside(dense.sampled);
   row.teacher_entropy = dense.teacher_entropy;
   row.advantage = dense.advantage;
-  ObjectiveResult<Real> result;
+  ObjectiveResult<Real> result = {.loss = 7, .a = 7, .c = 7};  // overwritten
   result.support_gradient = gradient.data();
   std::vector<Real> scratch(row.k);
   EvaluateObjectives(objective, row, scratch.data(), &result);

@@ -250,6 +250,7 @@ template <typename Real>
 TAOPD_HOST_DEVICE inline void EvaluateObjective(const Objective& objective,
                                                 const ObjectiveRow<Real>& row,
                                                 ObjectiveResult<Real>* result) {
+  result->loss = result->a = result->c = 0;
   result->num_limited = 0;
   result->num_truncated = 0;
   result->num_masked = 0;

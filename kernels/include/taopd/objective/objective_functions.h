@@ -1,4 +1,5 @@
 // The objectives themselves, one function each. objective.h holds the contract and the registry.
+// The functions find loss, a and c at 0.
 //
 // Notation:
 //   r_j    log p(s_j)/q(s_j)
@@ -99,8 +100,6 @@ TAOPD_HOST_DEVICE inline void Full(const ObjectiveRow<Real>& row,
                                    const ObjectiveParameters& /*parameters*/,
                                    ObjectiveResult<Real>* out) {
   out->loss = SupportReverseKl(row, out);
-  out->a = 0;
-  out->c = 0;
   FinishReverseKl(row, out->loss, out);
 }
 
@@ -115,9 +114,6 @@ TAOPD_HOST_DEVICE inline void Normalized(const ObjectiveRow<Real>& row,
   const Real log_mass_q = LogSumExp(row.log_q, row.k);
   const bool no_p = log_mass_p == NegativeInfinity<Real>();
   const bool no_q = log_mass_q == NegativeInfinity<Real>();
-  out->loss = 0;
-  out->a = 0;
-  out->c = 0;
   for (int32_t j = 0; j < row.k; ++j) {
     const Real log_p = no_p ? row.log_p[j] : row.log_p[j] - log_mass_p;
     const Real log_q = no_q ? row.log_q[j] : row.log_q[j] - log_mass_q;
@@ -140,7 +136,6 @@ TAOPD_HOST_DEVICE inline void Unnormalized(const ObjectiveRow<Real>& row,
   Real mass = 0;
   for (int32_t j = 0; j < row.k; ++j) mass += row.p[j];
   out->a = -(out->loss + mass);
-  out->c = 0;
   FinishReverseKl(row, out->loss + mass - 1, out);
 }
 
@@ -154,7 +149,6 @@ TAOPD_HOST_DEVICE inline void Mopd(const ObjectiveRow<Real>& row,
   out->loss = reverse_kl;
   for (int32_t j = 0; j < row.k; ++j) out->loss += std::exp(row.log_q[j]) - row.p[j];
   out->a = -reverse_kl;
-  out->c = 0;
   FinishReverseKl(row, reverse_kl, out);
 }
 
@@ -166,7 +160,6 @@ TAOPD_HOST_DEVICE inline void EmaPg(const ObjectiveRow<Real>& row,
                                     const ObjectiveParameters& parameters,
                                     ObjectiveResult<Real>* out) {
   const Real reverse_kl = SupportReverseKl(row, out);
-  out->c = 0;
   if (!row.sampled_in_support) {
     const Real rho = ImportanceRatio(row, parameters, out);
     out->c = rho * SampledLogRatio(row, &out->num_limited);
@@ -210,11 +203,8 @@ TAOPD_HOST_DEVICE inline void SampledTokenK3(const ObjectiveRow<Real>& row,
                                              const ObjectiveParameters& parameters,
                                              ObjectiveResult<Real>* out) {
   const Real rho = ImportanceRatio(row, parameters, out);
-  Real minus_r = -SampledLogRatio(row, &out->num_limited);
-  if (minus_r > Real(kMaxLogWeight)) {
-    ++out->num_limited;
-    minus_r = Real(kMaxLogWeight);
-  }
+  const Real minus_r =
+      AtMost(-SampledLogRatio(row, &out->num_limited), kMaxLogWeight, &out->num_limited);
   const Real ratio_minus_one = std::expm1(minus_r);
   out->loss = rho * (ratio_minus_one - minus_r);
   FillScore(row, -rho * ratio_minus_one, out);
@@ -254,9 +244,6 @@ TAOPD_HOST_DEVICE inline void ForwardKl(const ObjectiveRow<Real>& row,
   const bool defined =
       !(log_mass_p == NegativeInfinity<Real>() || log_mass_q == NegativeInfinity<Real>());
   if (!defined) ++out->num_limited;
-  out->loss = 0;
-  out->a = 0;
-  out->c = 0;
   for (int32_t j = 0; j < row.k; ++j) {
     out->support_gradient[j] = 0;
     if (!defined) continue;
@@ -296,7 +283,6 @@ TAOPD_HOST_DEVICE inline void ForwardKlTail(const ObjectiveRow<Real>& row,
                                             const ObjectiveParameters& /*parameters*/,
                                             ObjectiveResult<Real>* out) {
   out->loss = ForwardTerm(row.log_q_tail, row.log_p_tail, &out->num_limited);
-  out->c = 0;
   Real teacher_mass = std::exp(row.log_q_tail);
   for (int32_t j = 0; j < row.k; ++j) {
     out->loss += ForwardTerm(row.log_q[j], row.log_p[j], &out->num_limited);
@@ -305,13 +291,9 @@ TAOPD_HOST_DEVICE inline void ForwardKlTail(const ObjectiveRow<Real>& row,
   for (int32_t j = 0; j < row.k; ++j) {
     out->support_gradient[j] = teacher_mass * row.p[j] - std::exp(row.log_q[j]);
   }
-  out->a = 0;
   if (row.log_p_tail == NegativeInfinity<Real>()) return;
-  Real log_ratio = row.log_q_tail - row.log_p_tail;
-  if (log_ratio > Real(kMaxLogTailRatio)) {
-    ++out->num_limited;
-    log_ratio = Real(kMaxLogTailRatio);
-  }
+  const Real log_ratio =
+      AtMost(row.log_q_tail - row.log_p_tail, kMaxLogTailRatio, &out->num_limited);
   out->a = (teacher_mass - 1) - std::expm1(log_ratio);
 }
 
@@ -347,7 +329,6 @@ TAOPD_HOST_DEVICE inline void Jsd(const ObjectiveRow<Real>& row,
     mean_u += row.p[j] * u;
   }
   out->a = (1 - beta) * (u_tail - mean_u);
-  out->c = 0;
   for (int32_t j = 0; j < row.k; ++j) {
     out->support_gradient[j] = (1 - beta) * row.p[j] * (out->support_gradient[j] - mean_u);
   }
@@ -375,7 +356,6 @@ template <typename Real>
 TAOPD_HOST_DEVICE inline void PolicyGradient(const ObjectiveRow<Real>& row,
                                              const ObjectiveParameters& parameters,
                                              ObjectiveResult<Real>* out) {
-  out->loss = 0;
   Real factor = 0;
   if (!std::isnan(row.log_behavior_sampled)) {
     const Real rho = ImportanceRatio(row, parameters, out);

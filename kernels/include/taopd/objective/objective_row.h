@@ -117,14 +117,14 @@ TAOPD_HOST_DEVICE inline Real SampledLogRatio(const ObjectiveRow<Real>& row, int
   return log_p - FlooredLogProb(row.log_q_sampled, num_limited);
 }
 
-// exp(log_weight) of a single token, limited by kMaxLogWeight.
+// The logarithm of a single token's weight or of a ratio, held at one of the limits above.
 template <typename Real>
-TAOPD_HOST_DEVICE inline Real LimitedExp(Real log_weight, int32_t* num_limited) {
-  if (log_weight > Real(kMaxLogWeight)) {
+TAOPD_HOST_DEVICE inline Real AtMost(Real logarithm, double limit, int32_t* num_limited) {
+  if (logarithm > Real(limit)) {
     ++*num_limited;
-    log_weight = Real(kMaxLogWeight);
+    return Real(limit);
   }
-  return std::exp(log_weight);
+  return logarithm;
 }
 
 // rho = p(y)/p_behavior(y): what a term that estimates an expectation over y ~ p is multiplied by
@@ -135,7 +135,8 @@ TAOPD_HOST_DEVICE inline Real ImportanceRatio(const ObjectiveRow<Real>& row,
                                               const ObjectiveParameters& parameters,
                                               ObjectiveResult<Real>* out) {
   if (row.log_p_sampled == NegativeInfinity<Real>()) return 0;
-  const Real rho = LimitedExp(row.log_p_sampled - row.log_behavior_sampled, &out->num_limited);
+  const Real rho = std::exp(
+      AtMost(row.log_p_sampled - row.log_behavior_sampled, kMaxLogWeight, &out->num_limited));
   const bool below = parameters.mask_rho_below > 0 && rho < Real(parameters.mask_rho_below);
   const bool above = parameters.mask_rho_above > 0 && rho > Real(parameters.mask_rho_above);
   if (below || above) {
