@@ -37,6 +37,14 @@ void CheckHeadInputs(const at::Tensor& hidden_NH, const HeadMatrix& head) {
               " but hidden is on ", hidden_NH.device());
 }
 
+void CheckIds(const at::Tensor& ids, const char* name, int32_t lowest, int64_t vocab_size) {
+  if (ids.numel() == 0) return;
+  const auto [low, high] = at::aminmax(ids);
+  TORCH_CHECK(low.item<int32_t>() >= lowest && high.item<int32_t>() < vocab_size, name,
+              " holds ids in [", low.item<int32_t>(), ", ", high.item<int32_t>(),
+              "], outside of the vocabulary [0, ", vocab_size, ")");
+}
+
 int64_t RowsPerTask(int64_t vocab_size) {
   constexpr int64_t kElementsPerTask = 32768;  // about 20 microseconds of one core
   return std::max<int64_t>(1, kElementsPerTask / vocab_size);

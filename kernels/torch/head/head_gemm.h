@@ -35,6 +35,10 @@ struct HeadMatrix {
 // one dtype and on one device, H is positive and V fits int32.
 void CheckHeadInputs(const at::Tensor& hidden_NH, const HeadMatrix& head);
 
+// Throws c10::Error unless all ids, which are int32 of any shape, are below vocab_size and at least
+// `lowest`: 0, or -1 if that is padding.
+void CheckIds(const at::Tensor& ids, const char* name, int32_t lowest, int64_t vocab_size);
+
 // Returns the grain of ParallelLoop over rows: rows of a small vocabulary are not worth a thread
 // each.
 int64_t RowsPerTask(int64_t vocab_size);

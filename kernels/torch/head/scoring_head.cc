@@ -26,11 +26,7 @@ at::Tensor CheckedIds(const at::Tensor& ids, const char* name, int64_t num_rows,
               ", must have ", dim, " dimensions and ", num_rows, " rows");
   TORCH_CHECK(ids.scalar_type() == at::kInt, name, " is ", ids.scalar_type(), ", must be Int");
   const at::Tensor on_cpu = ids.to(at::kCPU).contiguous();
-  if (on_cpu.numel() == 0) return on_cpu;
-  const auto [low, high] = at::aminmax(on_cpu);
-  TORCH_CHECK(low.item<int32_t>() >= 0 && high.item<int32_t>() < vocab_size, name,
-              " holds ids in [", low.item<int32_t>(), ", ", high.item<int32_t>(),
-              "], outside of the vocabulary [0, ", vocab_size, ")");
+  CheckIds(on_cpu, name, /*lowest=*/0, vocab_size);
   return on_cpu;
 }
 

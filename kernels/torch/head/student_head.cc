@@ -28,15 +28,6 @@ void CheckTensor(const at::Tensor& tensor, const char* name, at::IntArrayRef sha
               device);
 }
 
-// `lowest` is 0, or -1 if that is padding.
-void CheckIds(const at::Tensor& ids, const char* name, int32_t lowest, int64_t vocab_size) {
-  if (ids.numel() == 0) return;
-  const auto [low, high] = at::aminmax(ids);
-  TORCH_CHECK(low.item<int32_t>() >= lowest && high.item<int32_t>() < vocab_size, name,
-              " holds ids in [", low.item<int32_t>(), ", ", high.item<int32_t>(),
-              "], outside of the vocabulary [0, ", vocab_size, ")");
-}
-
 void CheckTargets(const HeadTargets& targets, const ObjectiveTerms& objective, int64_t num_rows,
                   int64_t vocab_size, at::Device device) {
   const uint32_t needs = NeedsOf(objective);
