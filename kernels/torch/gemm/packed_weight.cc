@@ -137,13 +137,6 @@ void PackedWeight::DropSources() {
   adapter_factors_.clear();
 }
 
-template <typename PackPanel>
-void PackedWeight::ForEachPanel(const PackPanel& pack) const {
-  ForPanelRanges(num_outputs_, PanelElements(num_inputs_, dtype_), [&](int64_t begin, int64_t end) {
-    for (int64_t panel = begin; panel < end; ++panel) pack(panel);
-  });
-}
-
 void PackedWeight::Reserve(int64_t num, at::ScalarType dtype) {
   if (packed_.defined() && packed_.numel() == num && packed_.scalar_type() == dtype) return;
   packed_ = at::Tensor();
@@ -186,9 +179,14 @@ void PackedWeight::Pack() {
     coded_.clear();
     Reserve(cpu::NumPackedPanels(num_outputs_) * elements,
             IsPairs(dtype_) ? at::kBFloat16 : at::kFloat);
-    ForEachPanel([&](int64_t panel) {
-      if (!IsPairs(dtype_)) return PackFloatPanel(panel);
-      PackPairPanel(panel, Bits(packed_.mutable_data_ptr<at::BFloat16>()) + panel * elements);
+    ForPanelRanges(num_outputs_, elements, [&](int64_t begin, int64_t end) {
+      for (int64_t panel = begin; panel < end; ++panel) {
+        if (!IsPairs(dtype_)) {
+          PackFloatPanel(panel);
+        } else {
+          PackPairPanel(panel, Bits(packed_.mutable_data_ptr<at::BFloat16>()) + panel * elements);
+        }
+      }
     });
   }
   merged_.clear();

@@ -108,9 +108,6 @@ class PackedWeight {
   void SetVersions();
   void PackPairPanel(int64_t panel, cpu::Bfloat16Bits* to) const;
   void PackFloatPanel(int64_t panel) const;
-  // Calls pack(panel) for all panels, on several threads.
-  template <typename PackPanel>
-  void ForEachPanel(const PackPanel& pack) const;
   PackedPanels panels() const;
   void PackBias() const;
   int64_t ColumnsOf(int64_t panel) const;  // outputs of a panel; the last one may have fewer
