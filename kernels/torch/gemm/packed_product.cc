@@ -62,22 +62,6 @@ void RunByCost(const std::vector<int64_t>& costs, int64_t min_cost_per_thread, c
   });
 }
 
-// Adds the bias, which may be null, to one row's sums, and rounds them to y's type.
-void StoreRow(const cpu::PackedGemm& gemm, const float* sums, const float* bias, int64_t columns,
-              at::ScalarType out, void* y) {
-  if (out == at::kBFloat16) {
-    gemm.add_and_round(sums, bias, columns, Bits(static_cast<at::BFloat16*>(y)));
-  } else if (out == at::kHalf) {
-    auto* to = static_cast<at::Half*>(y);
-    for (int64_t j = 0; j < columns; ++j) {
-      to[j] = static_cast<at::Half>(bias == nullptr ? sums[j] : sums[j] + bias[j]);
-    }
-  } else {
-    auto* to = static_cast<float*>(y);
-    for (int64_t j = 0; j < columns; ++j) to[j] = bias == nullptr ? sums[j] : sums[j] + bias[j];
-  }
-}
-
 // Returns x as the products read it: rows of adjacent columns, bfloat16 or float32.
 at::Tensor RowsOf(const at::Tensor& x_MK, bool widen) {
   const at::Tensor rows = x_MK.stride(1) == 1 || x_MK.size(1) == 1 ? x_MK : x_MK.contiguous();
@@ -296,6 +280,21 @@ void AddPairBlocks(const at::Tensor& dy_MN, const at::Tensor& x_MK,
 }
 
 }  // namespace
+
+void StoreRow(const cpu::PackedGemm& gemm, const float* sums, const float* bias, int64_t columns,
+              at::ScalarType out, void* y) {
+  if (out == at::kBFloat16) {
+    gemm.add_and_round(sums, bias, columns, Bits(static_cast<at::BFloat16*>(y)));
+  } else if (out == at::kHalf) {
+    auto* to = static_cast<at::Half*>(y);
+    for (int64_t j = 0; j < columns; ++j) {
+      to[j] = static_cast<at::Half>(bias == nullptr ? sums[j] : sums[j] + bias[j]);
+    }
+  } else {
+    auto* to = static_cast<float*>(y);
+    for (int64_t j = 0; j < columns; ++j) to[j] = bias == nullptr ? sums[j] : sums[j] + bias[j];
+  }
+}
 
 int64_t PanelElements(int64_t num_inputs, at::ScalarType dtype) {
   return IsPairs(dtype) ? cpu::PairPanelElements(num_inputs) : cpu::FloatPanelElements(num_inputs);

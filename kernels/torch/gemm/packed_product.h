@@ -23,6 +23,10 @@ inline bool IsPairs(at::ScalarType dtype) { return dtype == at::kBFloat16; }
 // Returns the number of elements of one panel of a matrix of this type.
 int64_t PanelElements(int64_t num_inputs, at::ScalarType dtype);
 
+// Adds the bias, which may be null, to the sums of a row, and rounds them to the type of y.
+void StoreRow(const cpu::PackedGemm& gemm, const float* sums, const float* bias, int64_t columns,
+              at::ScalarType out, void* y);
+
 // The panels of a packed matrix. Refers to memory of the owner.
 struct PackedPanels {
   // All panels, bfloat16 or float32.

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/gemm/packed_gemm.h"
-#include "kernels/torch/gemm/buffers.h"
+#include "kernels/torch/gemm/packed_product.h"
 #include "kernels/torch/parallel_loop.h"
 #include "taopd/base/round_up.h"
 
@@ -81,20 +81,14 @@ at::Tensor MergeAdapter(const at::Tensor& weight_NK, const LowRankAdapter& adapt
   const int64_t N = weight_NK.size(0), K = weight_NK.size(1);
   const at::Tensor merged_NK = at::empty({N, K}, weight_NK.options().requires_grad(false));
   const MergedRows rows(weight_NK.detach().contiguous(), adapter);
+  const auto element_bytes = static_cast<int64_t>(merged_NK.element_size());
   ParallelLoop(CeilDiv(N, kMergedRows), 1, [&](int64_t begin, int64_t end) {
     std::vector<float> merged(static_cast<size_t>(kMergedRows * K));
     for (int64_t block = begin; block < end; ++block) {
       const int64_t first = block * kMergedRows, num = std::min(kMergedRows, N - first);
       rows.Compute(first, num, merged.data());
-      if (merged_NK.scalar_type() == at::kBFloat16) {
-        cpu::BestPackedGemm().add_and_round(
-            merged.data(), nullptr, num * K,
-            Bits(merged_NK.mutable_data_ptr<at::BFloat16>()) + first * K);
-      } else if (merged_NK.scalar_type() == at::kHalf) {
-        std::copy_n(merged.data(), num * K, merged_NK.mutable_data_ptr<at::Half>() + first * K);
-      } else {
-        std::copy_n(merged.data(), num * K, merged_NK.mutable_data_ptr<float>() + first * K);
-      }
+      StoreRow(cpu::BestPackedGemm(), merged.data(), nullptr, num * K, merged_NK.scalar_type(),
+               static_cast<char*>(merged_NK.mutable_data_ptr()) + first * K * element_bytes);
     }
   });
   return merged_NK;
