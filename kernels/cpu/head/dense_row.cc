@@ -73,7 +73,10 @@ RowStatus EvaluateDenseRow(const ObjectiveTerms& objective, const DenseRow& dens
   for (int32_t j = 0; j < k; ++j) out->gradient[dense.support_ids[j]] = gradient[j];
   out->gradient[dense.sampled_id] += result.c;
 
-  WriteRowMetrics(row, result, entropy < 0 ? 0 : entropy, teacher_tail, out->metrics.data());
+  std::vector<double> q = dense.teacher_log_probs;
+  for (double& value : q) value = std::exp(value);
+  WriteRowMetrics(row, q.data(), result, entropy < 0 ? 0 : entropy, teacher_tail,
+                  out->metrics.data());
   if (k == 0) return RowStatus::kOk;
   std::vector<uint8_t> in_top_k(k, 0);
   int32_t overlap = 0;
@@ -84,7 +87,8 @@ RowStatus EvaluateDenseRow(const ObjectiveTerms& objective, const DenseRow& dens
     in_top_k[place - dense.support_ids.begin()] = 1;
   }
   out->metrics[kTopKOverlap] = overlap;
-  out->metrics[kTopKOverlapAdvantage] = OverlapAdvantage(row.log_p, row.log_q, k, in_top_k.data());
+  out->metrics[kTopKOverlapAdvantage] =
+      OverlapAdvantage(row.log_p, row.log_q, q.data(), k, in_top_k.data());
   return RowStatus::kOk;
 }
 

@@ -335,8 +335,8 @@ void StudentChunk::FinishRow(int64_t row, int64_t place, const ComplementSums& r
     }
     input.in_top_k = scratch->row_in_top_k.data();
   }
-  const StudentRowGradient gradient =
-      FinishStudentRow(options_.objective, input, scratch->row_work.data(), metrics);
+  const StudentRowGradient gradient = FinishStudentRow(
+      options_.objective, input, scratch->row_work.data(), metrics, BestRowMath().exp_of_doubles);
   *loss = static_cast<float>(gradient.loss);
   int32_t* ids = entry_ids_CE_.data() + row * (k + 1);
   float* values = entry_values_CE_.data() + row * (k + 1);

@@ -90,6 +90,9 @@ struct RowMath {
   void (*column_references)(const ColumnReferences& job);
   void (*column_exp)(const ColumnExp& job);
   void (*support_top_k)(const SupportTopK& job);
+  // Writes exp(x_j) to y[num], which may be x, within 2 ulp; 0 for x_j < -708. REQUIRES: no x_j is
+  // above 709.
+  void (*exp_of_doubles)(const double* x, int32_t num, double* y);
 };
 
 TAOPD_DECLARE_ISA_TABLES(RowMath, kRowMath)

@@ -289,6 +289,43 @@ void FindSupportTopK(const SupportTopK& job) {
   }
 }
 
+constexpr int kDoubles = kLanes / 2;
+typedef double Doubles __attribute__((vector_size(kDoubles * sizeof(double))));
+typedef uint64_t LongBits __attribute__((vector_size(kDoubles * sizeof(uint64_t))));
+
+// As ExpParts, in double: the remainder of the polynomial of degree 12 is below 2e-16 of the value.
+TAOPD_ALWAYS_INLINE void ExpOfVector(Doubles* x_and_exp) {
+  constexpr double kLog2e = 1.44269504088896340736;
+  constexpr double kLog2High = 0x1.62e42feep-1;  // 32 bits: n * kLog2High is exact
+  constexpr double kLog2Low = 0x1.a39ef35793c76p-33;
+  constexpr double kRound = 6755399441055744.0;  // 1.5 * 2^52: adding it rounds to an integer
+  constexpr double kSmallest = -708;
+  constexpr double kCoefficients[] = {
+      1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040,
+      1.0 / 720,      1.0 / 120,     1.0 / 24,     1.0 / 6,     0.5};
+  const Doubles x = *x_and_exp;
+  const Doubles bounded = x < kSmallest ? Doubles{} + kSmallest : x;  // a NaN stays
+  const Doubles shifted = bounded * kLog2e + kRound;
+  const Doubles n = shifted - kRound;
+  const Doubles r = (bounded - n * kLog2High) - n * kLog2Low;
+  Doubles sum = Doubles{} + 1.0 / 479001600;
+  for (const double coefficient : kCoefficients) sum = sum * r + coefficient;
+  const Doubles e = sum * r * r + r + 1.0;
+  // The last bits of `shifted` are n; the shift drops the bits before them.
+  const Doubles power = (Doubles)(((LongBits)shifted + 1023) << 52);
+  *x_and_exp = x < kSmallest ? Doubles{} : e * power;
+}
+
+void ExpOfDoubles(const double* x, int32_t num, double* y) {
+  for (int32_t j = 0; j < num; j += kDoubles) {
+    const size_t size = (num - j < kDoubles ? num - j : kDoubles) * sizeof(double);
+    Doubles lanes{};
+    __builtin_memcpy(&lanes, x + j, size);
+    ExpOfVector(&lanes);
+    __builtin_memcpy(y + j, &lanes, size);
+  }
+}
+
 int64_t CountAtLeast(const float* z, int64_t n, float threshold) {
   int64_t count = 0;
   for (int64_t begin = 0; begin < n; begin += kBlock) {
@@ -302,8 +339,8 @@ int64_t CountAtLeast(const float* z, int64_t n, float threshold) {
 
 }  // namespace
 
-const RowMath kRowMath = {Max,          TileMax,        SumExp,
-                          CountAtLeast, ColumnMax,      FindColumnReferences,
-                          ColumnExps,   FindSupportTopK};
+const RowMath kRowMath = {Max,          TileMax,         SumExp,
+                          CountAtLeast, ColumnMax,       FindColumnReferences,
+                          ColumnExps,   FindSupportTopK, ExpOfDoubles};
 
 }  // namespace taopd::cpu::TAOPD_ISA

@@ -55,14 +55,15 @@ TEST(TailGrowth, IsTheTailsChangeUnderAStepOfTheNormalizedObjective) {
 TEST(OverlapAdvantage, IsTheMeanOverTheOverlap) {
   const double log_p[] = {std::log(0.5), std::log(0.2), -INFINITY};
   const double log_q[] = {std::log(0.25), std::log(0.4), -INFINITY};
+  const double q[] = {0.25, 0.4, 0};
   const uint8_t both[] = {1, 1, 0};
-  EXPECT_NEAR(OverlapAdvantage(log_p, log_q, 3, both),
+  EXPECT_NEAR(OverlapAdvantage(log_p, log_q, q, 3, both),
               (0.25 * std::log(2.0) - 0.4 * std::log(2.0)) / 2, 1e-15);
   const uint8_t all[] = {1, 1, 1};
-  EXPECT_NEAR(OverlapAdvantage(log_p, log_q, 3, all),
+  EXPECT_NEAR(OverlapAdvantage(log_p, log_q, q, 3, all),
               (0.25 * std::log(2.0) - 0.4 * std::log(2.0)) / 3, 1e-15);
   const uint8_t none[] = {0, 0, 0};
-  EXPECT_EQ(OverlapAdvantage(log_p, log_q, 3, none), 0);
+  EXPECT_EQ(OverlapAdvantage(log_p, log_q, q, 3, none), 0);
 }
 
 }  // namespace

@@ -72,14 +72,16 @@ struct StudentRowGradient {
 inline constexpr int64_t kStudentRowWork = 5;
 
 // Evaluates the objective for one row. Writes metrics[kNumHeadMetrics]. work[kStudentRowWork * k]
-// is the caller's memory; the result's support_gradient points into it.
+// is the caller's memory; the result's support_gradient points into it. exp_of is that of Softmax.
+template <typename ExpOf = LoopOfExp>
 TAOPD_HOST_DEVICE inline StudentRowGradient FinishStudentRow(const ObjectiveTerms& objective,
                                                              const StudentRowInput& input,
-                                                             double* work, float* metrics) {
+                                                             double* work, float* metrics,
+                                                             ExpOf exp_of = {}) {
   double *const log_p = work, *const log_q = work + input.k, *const p = work + 2 * input.k;
   const double tail = LogSumOf(input.rest, input.scale);
   for (int32_t j = 0; j < input.k; ++j) log_p[j] = input.taken[j] * input.scale;
-  const double log_support = Softmax(log_p, input.k, p);
+  const double log_support = Softmax(log_p, input.k, p, exp_of);
   const double log_sum_exp = LogAddExp(tail, log_support);
   const double support_mass = std::exp(log_support - log_sum_exp);
   StudentRowGradient out;
@@ -107,17 +109,20 @@ TAOPD_HOST_DEVICE inline StudentRowGradient FinishStudentRow(const ObjectiveTerm
   const TeacherTail teacher_tail = FillTeacherTail(&row, input.whole_vocabulary);
   ObjectiveResult<double> result;
   result.support_gradient = out.support_gradient;
-  EvaluateObjectives(objective, row, work + 4 * input.k, &result);
+  double* const scratch = work + 4 * input.k;
+  EvaluateObjectives(objective, row, scratch, &result);
 
+  double* const q = scratch;
+  exp_of(log_q, input.k, q);
   const double entropy =
       EntropyOfRow(input.rest, input.scale, row.log_p_tail, log_sum_exp, log_p, p, input.k);
-  WriteRowMetrics(row, result, entropy, teacher_tail, metrics);
+  WriteRowMetrics(row, q, result, entropy, teacher_tail, metrics);
   if (input.in_top_k != nullptr && input.k > 0) {
     int32_t overlap = 0;
     for (int32_t j = 0; j < input.k; ++j) overlap += input.in_top_k[j];
     metrics[kTopKOverlap] = static_cast<float>(overlap);
     metrics[kTopKOverlapAdvantage] =
-        static_cast<float>(OverlapAdvantage(log_p, log_q, input.k, input.in_top_k));
+        static_cast<float>(OverlapAdvantage(log_p, log_q, q, input.k, input.in_top_k));
   }
 
   out.loss = result.loss;

@@ -53,14 +53,24 @@ TAOPD_HOST_DEVICE inline Real LogSumExp(const Real* x, int32_t num) {
   return high + std::log(sum);
 }
 
+// Writes exp(x_j) to y[num], which may be x. Code with a faster loop passes that instead.
+struct LoopOfExp {
+  template <typename Real>
+  TAOPD_HOST_DEVICE void operator()(const Real* x, int32_t num, Real* y) const {
+    for (int32_t j = 0; j < num; ++j) y[j] = std::exp(x[j]);
+  }
+};
+
 // Writes exp(x_j) / sum_i exp(x_i) to p[num], and returns the log of the sum. All p are 0 if the
 // sum is.
-template <typename Real>
-TAOPD_HOST_DEVICE inline Real Softmax(const Real* x, int32_t num, Real* p) {
+template <typename Real, typename ExpOf = LoopOfExp>
+TAOPD_HOST_DEVICE inline Real Softmax(const Real* x, int32_t num, Real* p, ExpOf exp_of = {}) {
   const Real high = Largest(x, num);
   const bool is_empty = high == NegativeInfinity<Real>();
+  for (int32_t j = 0; j < num; ++j) p[j] = is_empty ? x[j] : x[j] - high;
+  exp_of(p, num, p);
   Real sum = 0;
-  for (int32_t j = 0; j < num; ++j) sum += p[j] = is_empty ? 0 : std::exp(x[j] - high);
+  for (int32_t j = 0; j < num; ++j) sum += p[j];
   const Real inverse = is_empty ? 0 : 1 / sum;
   for (int32_t j = 0; j < num; ++j) p[j] *= inverse;
   return high + std::log(sum);

@@ -86,17 +86,18 @@ TAOPD_HOST_DEVICE inline Real TailGrowthCovariance(const ObjectiveRow<Real>& row
   Real mass = 0;
   for (int32_t j = 0; j < row.k; ++j) mass += row.p[j];
   if (mass == 0) return 0;
+  const Real inverse = 1 / mass;
   Real mean_p = 0;
   Real mean_r = 0;
   for (int32_t j = 0; j < row.k; ++j) {
-    const Real p = row.p[j] / mass;
+    const Real p = row.p[j] * inverse;
     int32_t ignored = 0;
     mean_p += p * p;
     mean_r += p * objectives::WeightedLogRatio(row.log_p[j], row.log_q[j], &ignored);
   }
   Real covariance = 0;
   for (int32_t j = 0; j < row.k; ++j) {
-    const Real p = row.p[j] / mass;
+    const Real p = row.p[j] * inverse;
     int32_t ignored = 0;
     const Real r = objectives::WeightedLogRatio(row.log_p[j], row.log_q[j], &ignored);
     covariance += p * (p - mean_p) * (r - mean_r);
@@ -108,8 +109,8 @@ TAOPD_HOST_DEVICE inline Real TailGrowthCovariance(const ObjectiveRow<Real>& row
 // are none. The paper's code passes the log-probs of its loss: renormalized ones for the normalized
 // objective, p and q otherwise.
 template <typename Real>
-TAOPD_HOST_DEVICE inline Real OverlapAdvantage(const Real* log_p, const Real* log_q, int32_t k,
-                                               const uint8_t* in_student_top_k) {
+TAOPD_HOST_DEVICE inline Real OverlapAdvantage(const Real* log_p, const Real* log_q, const Real* q,
+                                               int32_t k, const uint8_t* in_student_top_k) {
   Real sum = 0;
   int32_t num = 0;
   for (int32_t j = 0; j < k; ++j) {
@@ -120,15 +121,15 @@ TAOPD_HOST_DEVICE inline Real OverlapAdvantage(const Real* log_p, const Real* lo
     const Real p = log_p[j] == NegativeInfinity<Real>()
                        ? objectives::FlooredLogProb(log_p[j], &ignored)
                        : log_p[j];
-    sum += std::exp(log_q[j]) * (p - log_q[j]);
+    sum += q[j] * (p - log_q[j]);
   }
   return num == 0 ? Real(0) : sum / static_cast<Real>(num);
 }
 
 // Writes all columns. The two of the top-k overlap become NaN; the caller overwrites them if it has
-// them. Metric is float or double.
+// them. q[k] is exp(log_q), and is not read without a teacher. Metric is float or double.
 template <typename Real, typename Metric>
-TAOPD_HOST_DEVICE inline void WriteRowMetrics(const ObjectiveRow<Real>& row,
+TAOPD_HOST_DEVICE inline void WriteRowMetrics(const ObjectiveRow<Real>& row, const Real* q,
                                               const ObjectiveResult<Real>& result,
                                               Real student_entropy, TeacherTail teacher_tail,
                                               Metric* metrics) {
@@ -138,7 +139,7 @@ TAOPD_HOST_DEVICE inline void WriteRowMetrics(const ObjectiveRow<Real>& row,
   Real teacher_mass = 0;
   for (int32_t j = 0; j < row.k; ++j) {
     student_mass += row.p[j];
-    if (has_teacher) teacher_mass += std::exp(row.log_q[j]);
+    if (has_teacher) teacher_mass += q[j];
   }
   metrics[kStudentTail] = static_cast<Metric>(std::exp(row.log_p_tail));
   metrics[kTeacherTail] = static_cast<Metric>(std::exp(row.log_q_tail));

@@ -134,6 +134,35 @@ TEST(RowMath, ColumnReferencesBoundTheLargestNumber) {
   }
 }
 
+// Every set gives the bits of the first.
+TEST(RowMath, ExpOfDoublesIsWithinTwoUlp) {
+  std::vector<double> x = {0,   -0.0, -1e-300, 1e-9,   -0.3465735902, 0.3465735903,
+                           709, -708, -709,    -1e300, NAN,           -INFINITY};
+  std::mt19937 random(7);
+  std::uniform_real_distribution<double> any(-708, 0);
+  for (int i = 0; i < 2000; ++i) x.push_back(i % 2 == 0 ? any(random) : any(random) / 708);
+  std::vector<double> first;
+  for (InstructionSet set : SupportedSets()) {
+    std::vector<double> y(x.size());
+    RowMathOf(set).exp_of_doubles(x.data(), static_cast<int32_t>(x.size()), y.data());
+    for (size_t i = 0; i < x.size(); ++i) {
+      if (!(x[i] >= -708)) {
+        EXPECT_TRUE(std::isnan(x[i]) ? std::isnan(y[i]) : y[i] == 0) << x[i];
+        continue;
+      }
+      const double expected = std::exp(x[i]);
+      EXPECT_LE(std::abs(y[i] - expected), 2 * (expected - std::nextafter(expected, 0))) << x[i];
+    }
+    if (first.empty()) first = y;
+    EXPECT_EQ(std::memcmp(y.data(), first.data(), y.size() * sizeof(double)), 0) << NameOf(set);
+    // The last, partial vector, in place.
+    double part[] = {-1, -2, -3, 4};
+    RowMathOf(set).exp_of_doubles(part, 3, part);
+    EXPECT_EQ(part[3], 4);
+    EXPECT_NEAR(part[2], std::exp(-3.0), 1e-16);
+  }
+}
+
 // Few different logits, so that many are equal; some are NaN or -inf.
 TEST(RowMath, SupportTopKMatchesPlainLoops) {
   constexpr int64_t kV = 300, kK = 5;
