@@ -13,9 +13,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdio>
+#include <utility>
 #include <vector>
 
 namespace taopd {
@@ -102,6 +104,13 @@ void DropCapabilities() {
   ::syscall(__NR_capset, &header, none);
 }
 
+bool HasCapabilities() {
+  __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct held[2] = {};
+  return ::syscall(__NR_capget, &header, held) != 0 || held[0].permitted != 0 ||
+         held[1].permitted != 0;
+}
+
 void WriteTo(const char* path, const char* text) {
   std::FILE* const file = std::fopen(path, "w");
   if (file == nullptr) return;
@@ -109,6 +118,7 @@ void WriteTo(const char* path, const char* text) {
   std::fclose(file);
 }
 
+// Returns 0 if the system does not tell.
 int64_t AddressSpaceBytes() {
   long pages = 0;
   std::FILE* const file = std::fopen("/proc/self/statm", "r");
@@ -118,9 +128,12 @@ int64_t AddressSpaceBytes() {
   return pages * ::sysconf(_SC_PAGESIZE);
 }
 
-void SetLimit(int resource, int64_t most) {
-  const rlimit limit = {static_cast<rlim_t>(most), static_cast<rlim_t>(most)};
-  ::setrlimit(static_cast<__rlimit_resource>(resource), &limit);
+// Returns whether the limit holds now. It may have been lower before.
+bool SetLimit(__rlimit_resource resource, int64_t most) {
+  rlimit limit = {};
+  if (::getrlimit(resource, &limit) != 0) return false;
+  limit.rlim_cur = limit.rlim_max = std::min(limit.rlim_max, static_cast<rlim_t>(most));
+  return ::setrlimit(resource, &limit) == 0;
 }
 
 }  // namespace
@@ -147,13 +160,20 @@ std::string EnterSandbox(int64_t memory_bytes) {
     if (null >= 0) ::dup2(null, fd);
   }
   ::close(null);
+  std::string missing;
   const int64_t num_bytes = AddressSpaceBytes();
-  if (num_bytes > 0) SetLimit(RLIMIT_AS, num_bytes + memory_bytes);
-  for (const int resource : {RLIMIT_NOFILE, RLIMIT_CORE, RLIMIT_FSIZE, RLIMIT_NPROC})
-    SetLimit(resource, 0);
+  if (num_bytes == 0 || !SetLimit(RLIMIT_AS, num_bytes + memory_bytes))
+    missing += ", memory is not limited";
+  for (const auto& [resource, what] : {std::pair{RLIMIT_NOFILE, "descriptors"},
+                                       {RLIMIT_CORE, "core dumps"},
+                                       {RLIMIT_FSIZE, "files"},
+                                       {RLIMIT_NPROC, "processes"}}) {
+    if (!SetLimit(resource, 0)) missing += std::string(", ") + what + " are not forbidden";
+  }
+  if (HasCapabilities()) missing += ", capabilities are kept";
   ::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
   const std::string user = "uid " + std::to_string(::getuid());
-  return user + (FilterSystemCalls() ? ", seccomp" : ", no seccomp on this system");
+  return user + (FilterSystemCalls() ? ", seccomp" : ", no seccomp on this system") + missing;
 }
 
 }  // namespace taopd

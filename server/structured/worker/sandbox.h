@@ -18,7 +18,8 @@ void DropPrivileges(int last_fd);
 // memory_bytes, and forbids new descriptors, core dumps, files and processes. With seccomp, all
 // threads may make only the system calls that reading, writing, waiting, timing and memory need;
 // others return EPERM, and no memory can be made executable. Returns what holds now, for the log,
-// such as "uid 65534, seccomp".
+// such as "uid 65534, seccomp"; each step that the system refused is named, as in ", memory is not
+// limited".
 std::string EnterSandbox(int64_t memory_bytes);
 
 }  // namespace taopd
