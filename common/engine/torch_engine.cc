@@ -266,8 +266,8 @@ class TorchEngine final : public InferenceEngine {
     const auto copy = [&] { return CatchTorchErrors([&] { runner_->Copy(plan.copies); }); };
     absl::Status failure = copy();
     if (failure.ok()) failure = Compute(plan.rows, plan.uncached);
-    // Called without the lock, because a stuck device must not block stats().
-    const bool device_failed = !failure.ok() && !ModelAnswers();
+    // ModelAnswers is called without the lock, because a stuck device must not block stats().
+    bool device_failed = !failure.ok() && !ModelAnswers();
     // Sequences are computed again from their copies, so the copies are made again. Repeating a
     // copy is harmless.
     const absl::Status copied = failure.ok() || device_failed ? absl::OkStatus() : copy();
@@ -275,10 +275,14 @@ class TorchEngine final : public InferenceEngine {
       for (const ScheduledRows& part : plan.rows) Fail(part, copied);
     } else if (!failure.ok() && !device_failed && plan.rows.size() > 1) {
       // Compute each sequence again, alone. Only those that cannot be computed fail; the others get
-      // the numbers that they would have got.
+      // the numbers that they would have got. If the device fails meanwhile, the rest fails too.
       for (const ScheduledRows& part : plan.rows) {
-        const absl::Status alone = Compute({part}, plan.uncached);
-        if (!alone.ok()) Fail(part, alone);
+        const absl::Status alone = device_failed ? failure : Compute({part}, plan.uncached);
+        if (alone.ok()) continue;
+        Fail(part, alone);
+        if (device_failed || ModelAnswers()) continue;
+        device_failed = true;
+        failure = alone;
       }
     } else if (!failure.ok()) {
       for (const ScheduledRows& part : plan.rows) Fail(part, failure);

@@ -56,10 +56,9 @@ TEST_F(EngineLifecycleTest, RefusalsReachDoneBeforeSubmitReturns) {
 
 TEST_F(EngineLifecycleTest, ABatchIsRefusedAsAWhole) {
   Make();
-  std::vector<std::pair<InferenceRequest, InferenceDone>> batch;
-  batch.emplace_back(Generation({1}, 1), box_.Done(0));
-  batch.emplace_back(Generation({99}, 1), box_.Done(1));
-  EXPECT_THAT(engine_->SubmitBatch(std::move(batch)), ElementsAre(0, 0));
+  EXPECT_THAT(engine_->SubmitBatch(
+                  {{Generation({1}, 1), box_.Done(0)}, {Generation({99}, 1), box_.Done(1)}}),
+              ElementsAre(0, 0));
   EXPECT_ERROR(box_.Wait(0), kInvalidArgument, "request 1 of the same batch");
   EXPECT_ERROR(box_.Wait(1), kInvalidArgument, "token_ids[0] is 99");
   EXPECT_TRUE(decoder_->calls().empty());
@@ -81,10 +80,9 @@ TEST_F(EngineLifecycleTest, AFullQueueRefusesByTokensAndByRequests) {
   EXPECT_ERROR(box_.Wait(2), kResourceExhausted,
                "the queue holds 8 tokens: 4 more exceed max_queued_tokens 11");
   EXPECT_NE(engine_->Submit(Generation({1}, 1), box_.Done(3)), 0u);
-  std::vector<std::pair<InferenceRequest, InferenceDone>> batch;
-  batch.emplace_back(Scoring({1, 2}, 1), box_.Done(4));
-  batch.emplace_back(Scoring({1, 2}, 1), box_.Done(5));
-  EXPECT_THAT(engine_->SubmitBatch(std::move(batch)), ElementsAre(0, 0));
+  EXPECT_THAT(engine_->SubmitBatch(
+                  {{Scoring({1, 2}, 1), box_.Done(4)}, {Scoring({1, 2}, 1), box_.Done(5)}}),
+              ElementsAre(0, 0));
   EXPECT_ERROR(box_.Wait(5), kResourceExhausted, "max_queued_tokens");
   EXPECT_NE(engine_->Submit(Generation({1}, 1), box_.Done(6)), 0u);
   EXPECT_EQ(engine_->Submit(Generation({1}, 1), box_.Done(7)), 0u);
@@ -277,6 +275,19 @@ TEST_F(EngineLifecycleTest, ALostModelEndsWhatRunsAndWhatWaits) {
   EXPECT_EQ(decoder_->calls().size(), 1u);
 }
 
+TEST_F(EngineLifecycleTest, AModelThatIsLostWhileSequencesRunAloneEndsTheRest) {
+  decoder_->poison_id = 13;
+  decoder_->num_poisons_until_lost = 2;  // the first is thrown by the step of all three
+  Make();
+  const auto results =
+      RunAll(engine_.get(), {Generation({1}, 2), Generation({13}, 2), Generation({2}, 2)});
+  EXPECT_ERROR(results[0], kUnavailable, "the device failed and needs a new process");
+  EXPECT_ERROR(results[1], kInternal, "token 13 is poison");
+  EXPECT_ERROR(results[2], kInternal, "token 13 is poison");
+  EXPECT_EQ(decoder_->calls().size(), 3u);  // the last sequence was not computed alone
+  EXPECT_EQ(engine_->Submit(Generation({1}, 2), box_.Done(0)), 0u);
+}
+
 // Sequences of one prompt share its block until they write to it.
 TEST_F(EngineLifecycleTest, AFailedCopyIsMadeAgainBeforeItsSequencesRunAlone) {
   decoder_->next_copy_fails = true;
@@ -338,8 +349,7 @@ TEST_F(EngineLifecycleTest, TheHeartbeatStartsWithTheWork) {
 }
 
 TEST_F(EngineLifecycleTest, TheEngineDoesNotStepInTheMiddleOfABatch) {
-  const EngineOptions options = {.max_num_seqs = 64};
-  Make(options);
+  Make({.max_num_seqs = 64});
   for (int round = 0; round < 20; ++round) {
     std::vector<InferenceRequest> requests;
     for (int i = 0; i < 40; ++i) requests.push_back(Generation({1 + i % 15, 2}, 1));
@@ -398,8 +408,7 @@ TEST_F(EngineLifecycleTest, AKvCacheThatIsTooSmallIsRefusedOrPreempts) {
 }
 
 TEST_F(EngineLifecycleTest, WithoutAKvCacheTheEngineOnlyScores) {
-  const EngineOptions options = {.kv_cache_bytes = 0};
-  Make(options);
+  Make({.kv_cache_bytes = 0});
   EXPECT_FALSE(engine_->limits().can_generate);
   EXPECT_OK(RunAll(engine_.get(), {Scoring({1, 2}, 1)})[0]);
   EXPECT_EQ(engine_->Submit(Generation({1}, 1), box_.Done(0)), 0u);
@@ -425,8 +434,7 @@ TEST_F(EngineLifecycleTest, ASmallKvCacheLimitsGenerationAlone) {
 TEST_F(EngineLifecycleTest, TheCacheIsGivenBackBetweenRequests) {
   Make();
   const std::vector<int32_t> prompt(40, 3);
-  EXPECT_OK(RunAll(engine_.get(), {Generation(prompt, 1)})[0]);
-  EXPECT_OK(RunAll(engine_.get(), {Generation(prompt, 1)})[0]);
+  for (int i = 0; i < 2; ++i) EXPECT_OK(RunAll(engine_.get(), {Generation(prompt, 1)})[0]);
   EXPECT_EQ(engine_->stats().prefix_hit_tokens, 32u);
   engine_->ReleaseKvCache();
   EXPECT_OK(RunAll(engine_.get(), {Generation(prompt, 1)})[0]);
@@ -439,14 +447,9 @@ TEST_F(EngineLifecycleTest, TheCacheIsGivenBackBetweenRequests) {
 // answered exactly once, and nothing is left behind.
 TEST_F(EngineLifecycleTest, Soak) {
   decoder_->poison_id = 13;
-  const EngineOptions options = {.max_num_seqs = 32, .max_num_batched_tokens = 64};
-  Make(options);
-  constexpr int kThreads = 4;
-  constexpr int kRequests = 2500;
-  std::atomic<int> num_ok = 0;
-  std::atomic<int> num_cancelled = 0;
-  std::atomic<int> num_internal = 0;
-  std::atomic<int> num_other = 0;
+  Make({.max_num_seqs = 32, .max_num_batched_tokens = 64});
+  constexpr int kThreads = 4, kRequests = 2500;
+  std::atomic<int> num_ok = 0, num_cancelled = 0, num_internal = 0, num_other = 0;
   std::vector<std::atomic<int>> answers(kThreads * kRequests);
   std::vector<std::thread> threads;
   for (int thread = 0; thread < kThreads; ++thread) {

@@ -105,8 +105,9 @@ class MarkovDecoder final : public Decoder {
   }
 
   // Set while the engine is idle.
-  int64_t poison_id = -1;  // the model throws when a token has this id
-  int64_t nan_id = -1;     // logits after this id are NaN
+  int64_t poison_id = -1;          // the model throws when a token has this id
+  int num_poisons_until_lost = 0;  // if positive, this throw of a poison loses the model
+  int64_t nan_id = -1;             // logits after this id are NaN
   bool next_copy_fails = false;
   absl::Status health;
   int num_copies = 0;  // that were made; read while the engine is idle
@@ -115,7 +116,9 @@ class MarkovDecoder final : public Decoder {
   at::Tensor Rows(const at::Tensor& token_ids_T) {
     const int64_t* ids = token_ids_T.const_data_ptr<int64_t>();
     for (int64_t t = 0; t < token_ids_T.numel(); ++t) {
-      TORCH_CHECK(ids[t] != poison_id, "token ", poison_id, " is poison");
+      if (ids[t] != poison_id) continue;
+      if (--num_poisons_until_lost == 0) health = Unavailable("rank 1 is gone");
+      TORCH_CHECK(false, "token ", poison_id, " is poison");
     }
     at::Tensor hidden = logits_VV_.index_select(0, token_ids_T);
     if (nan_id >= 0) hidden.masked_fill_(token_ids_T.eq(nan_id).unsqueeze(1), std::nan(""));
