@@ -1,5 +1,6 @@
 #include "server/app/teacher_app.h"
 
+#include <absl/synchronization/mutex.h>
 #include <absl/time/clock.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -306,7 +307,12 @@ class TeacherApp {
     not_ready_reason_ = reason;
   }
 
-  void TellGrpc() { grpc_->SetHealth(state_.Health().ok(), state_.Ready().ok()); }
+  // Both threads call it. Without the lock, one could replace a newer state by one that it has read
+  // before, such as "ready" while the server drains.
+  void TellGrpc() {
+    absl::MutexLock lock(&tell_grpc_mutex_);
+    grpc_->SetHealth(state_.Health().ok(), state_.Ready().ok());
+  }
 
   // Reports the server as not ready, but keeps serving until load balancers have noticed.
   void AnnounceEnd() {
@@ -370,6 +376,7 @@ class TeacherApp {
   std::atomic<const char*> failed_listener_{nullptr};  // "HTTP" or "gRPC" once it has failed
   std::atomic<bool> load_ended_{false};
   std::atomic<int> load_failure_code_{0};
+  absl::Mutex tell_grpc_mutex_;  // held from reading the state until gRPC has it
   ServiceManager service_;
   std::thread loader_;
   bool loader_left_behind_ = false;
