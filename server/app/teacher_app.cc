@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <cstring>
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -48,9 +50,11 @@ constexpr char kHttpHello[] = "GET /ping HTTP/1.1\r\nHost: localhost\r\nConnecti
 // gRPC 1.51 stops accepting for good when the process runs out of file descriptors (CVE-2023-4785).
 void RaiseFileDescriptorLimit() {
   rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &limit);
+  if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+    limit.rlim_cur = limit.rlim_max;
+    if (::setrlimit(RLIMIT_NOFILE, &limit) == 0) return;
+  }
+  LogWarning("the limit of file descriptors was not raised", {{"error", std::strerror(errno)}});
 }
 
 class TeacherApp {
