@@ -104,7 +104,8 @@ absl::StatusOr<std::shared_ptr<ServedModel>> LoadModel(TeacherOptions& options) 
   model->dtype = loaded.dtype;
   model->device = loaded.device;
   model->tensor_parallel_size = options.tensor_parallel_size;
-  model->config_json = ConfigJson(DescribeSettings(options));
+  TeacherOptions shown = options.WithoutSecrets();
+  model->config_json = ConfigJson(DescribeSettings(shown));
   model->created_unix_s = absl::ToUnixSeconds(absl::Now());
   LogInfo("engine", {{"device", loaded.device},
                      {"architecture", loaded.architecture},

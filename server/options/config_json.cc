@@ -9,13 +9,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-bool IsSecret(const std::string& path) {
-  for (const char* end : {"key", "keys", "secret", "password", "token"}) {
-    if (path.ends_with(end)) return true;
-  }
-  return false;
-}
-
 ordered_json ValueOf(const Setting& setting) {
   return std::visit(
       [](const auto* value) -> ordered_json {
@@ -38,10 +31,7 @@ ordered_json ValueOf(const Setting& setting) {
 std::string ConfigJson(const SettingTable& settings) {
   ordered_json json = ordered_json::object();
   for (const Setting& setting : settings.settings()) {
-    const ordered_json value = ValueOf(setting);
-    const bool is_empty = value.is_string() ? value.get_ref<const std::string&>().empty()
-                                            : value.is_array() && value.empty();
-    json[setting.path] = IsSecret(setting.path) && !is_empty ? "(redacted)" : value;
+    json[setting.path] = ValueOf(setting);
   }
   return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }

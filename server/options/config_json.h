@@ -1,4 +1,5 @@
-// Makes the JSON of the effective settings for GET /config.
+// Makes the JSON of the effective settings for GET /config. The caller leaves out the secrets
+// (TeacherOptions::WithoutSecrets).
 #pragma once
 
 #include <string>
@@ -7,8 +8,7 @@
 
 namespace taopd {
 
-// Returns {"name": value, ...} in the order of the declarations. The value of a setting whose name
-// marks it as a secret (a key, a password, a token) is "(redacted)" unless it is empty.
+// Returns {"name": value, ...} in the order of the declarations.
 std::string ConfigJson(const SettingTable& settings);
 
 }  // namespace taopd

@@ -312,7 +312,7 @@ EngineOptions TeacherOptions::ToEngineOptions() const {
 
 TeacherOptions TeacherOptions::WithoutSecrets() const {
   TeacherOptions shown = *this;
-  for (std::string& key : shown.api_key) key = "(secret)";
+  for (std::string& key : shown.api_key) key = "(redacted)";
   return shown;
 }
 

@@ -82,7 +82,7 @@ struct TeacherOptions {
   }
   // REQUIRES: ValidateTeacherOptions succeeded.
   EngineOptions ToEngineOptions() const;
-  // Returns a copy without the keys, for printing.
+  // Returns a copy without the keys, for printing and for GET /config.
   TeacherOptions WithoutSecrets() const;
 
  private:

@@ -9,6 +9,7 @@
 #include "server/http/routes/routes.h"
 #include "server/http/routes/tokenize.h"
 #include "server/options/config_json.h"
+#include "server/options/teacher_options.h"
 #include "tests/server/http/protocol_fixture.h"
 
 namespace taopd::testing {
@@ -103,26 +104,15 @@ TEST_F(DescribeTest, OpenApiAndDocsHoldTheTables) {
 }
 
 TEST(ConfigJsonTest, SecretsAreLeftOut) {
-  struct Config {
-    std::string name = "n", api_key = "secret", empty_key;
-    std::vector<std::string> api_keys = {"secret"};
-    int64_t max_tokens = 5;
-    bool on = true;
-    void Declare(SettingTable& v) {
-      v.Setting("name", &name, "");
-      v.Setting("api_key", &api_key, "");
-      v.Setting("empty_key", &empty_key, "");
-      v.Setting("api_keys", &api_keys, "");
-      v.Setting("max_tokens", &max_tokens, "");
-      v.Setting("on", &on, "");
-    }
-  } config;
-  EXPECT_EQ(json::parse(ConfigJson(DescribeSettings(config))), json({{"name", "n"},
-                                                                     {"api_key", "(redacted)"},
-                                                                     {"empty_key", ""},
-                                                                     {"api_keys", "(redacted)"},
-                                                                     {"max_tokens", 5},
-                                                                     {"on", true}}));
+  TeacherOptions options;
+  options.api_key = {"first key", "second key"};
+  options.api_key_file = "keys.txt";
+  TeacherOptions shown = options.WithoutSecrets();
+  const json config = json::parse(ConfigJson(DescribeSettings(shown)));
+  EXPECT_EQ(config["api_key"], json({"(redacted)", "(redacted)"}));
+  EXPECT_EQ(config["api_key_file"], "keys.txt");
+  EXPECT_EQ(config["port"], 8000);
+  EXPECT_EQ(config["grpc_reflection"], false);
 }
 
 }  // namespace
