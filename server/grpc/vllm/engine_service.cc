@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/engine/sampling/sampling_fields.h"
+#include "common/model/config/config_fields.h"
 #include "server/grpc/vllm/inference_answer.h"
 #include "server/options/version.h"
 
@@ -18,7 +19,7 @@ namespace taopd {
 namespace {
 
 namespace engine = vllm::grpc::engine;
-using nlohmann::json;
+using json = nlohmann::ordered_json;
 using Stream = std::shared_ptr<MessageStream<engine::GenerateResponse>>;
 
 absl::Status CheckSupported(const engine::GenerateRequest& request) {
@@ -58,26 +59,13 @@ absl::Status SetDecoding(const engine::SamplingParams& sampling, vllm::GenerateR
   return absl::OkStatus();
 }
 
-// Returns the ids of a key of config.json, which has one number or a list of them.
-std::vector<int32_t> IdsOf(const json& config, const char* key) {
-  std::vector<int32_t> ids;
-  const auto found = config.find(key);
-  if (found == config.end()) return ids;
-  const json list = found->is_array() ? *found : json::array({*found});
-  for (const json& id : list) {
-    if (id.is_number_integer()) ids.push_back(id.get<int32_t>());
-  }
-  return ids;
-}
-
 std::string ChangedDefaults(const SamplingParams& defaults) {
   const SamplingParams neutral;
-  nlohmann::ordered_json changed = nlohmann::ordered_json::object();
+  json changed = json::object();
   for (const SamplingField& field : SamplingFields()) {
     const double value = field.get(defaults);
     if (!field.in_generation_config || value == field.get(neutral)) continue;
-    changed[field.name] = field.is_integer ? nlohmann::ordered_json(static_cast<int64_t>(value))
-                                           : nlohmann::ordered_json(value);
+    changed[field.name] = field.is_integer ? json(static_cast<int64_t>(value)) : json(value);
   }
   return changed.empty() ? "" : changed.dump();
 }
@@ -146,21 +134,21 @@ engine::GetModelInfoResponse ToModelInfo(const ServedModel& model) {
   if (model.tokenizer != nullptr) info.set_tokenizer_path(model.root);
   const json config = json::parse(model.model_config_json, nullptr, /*allow_exceptions=*/false);
   if (config.is_object()) {
-    const auto type = config.find("model_type");
-    if (type != config.end() && type->is_string()) info.set_model_type(type->get<std::string>());
+    ReadString(config, "model_type", info.mutable_model_type()).IgnoreError();
     const auto architectures = config.find("architectures");
     if (architectures != config.end() && architectures->is_array()) {
       for (const json& name : *architectures) {
         if (name.is_string()) info.add_architectures(name.get<std::string>());
       }
     }
-    for (const int32_t id : IdsOf(config, "eos_token_id")) info.add_eos_token_ids(id);
-    const auto first = [&config](const char* key) {
-      const std::vector<int32_t> ids = IdsOf(config, key);
-      return ids.empty() ? 0 : ids[0];
+    // As in vLLM, these are the ids of config.json, even if generation_config.json names others.
+    // Loading the model has checked them.
+    const auto ids_of = [&config](const char* key) {
+      return ReadTokenIds(config, key).value_or(std::vector<int32_t>());
     };
-    info.set_pad_token_id(first("pad_token_id"));
-    info.set_bos_token_id(first("bos_token_id"));
+    for (const int32_t id : ids_of("eos_token_id")) info.add_eos_token_ids(id);
+    for (const int32_t id : ids_of("pad_token_id")) info.set_pad_token_id(id);
+    for (const int32_t id : ids_of("bos_token_id")) info.set_bos_token_id(id);
   }
   info.set_max_req_input_len(static_cast<int32_t>(model.limits.max_model_len));
   info.set_default_sampling_params_json(ChangedDefaults(model.sampling_defaults));
