@@ -51,7 +51,7 @@ class JsonlWriter {
   // checkpoint).
   static absl::StatusOr<JsonlWriter> Open(const std::string& path, int64_t truncate_to_bytes = -1);
   absl::Status Write(const nlohmann::ordered_json& value) { return WriteLine(LineOf(value)); }
-  // Write is these two: LineOf returns the line of a value, and WriteLine appends such a line.
+  // Write calls LineOf, which returns the line of a value, and WriteLine, which appends it.
   static std::string LineOf(const nlohmann::ordered_json& value);
   // After a failure that has left half a line in the file, the next call removes it first, and
   // returns the error of that failure if it cannot.

@@ -18,8 +18,8 @@ std::string FlagName(std::string path);
 
 // Adds one flag per setting to `app`. A boolean becomes the pair --name and --no-name. When `app`
 // parses, it writes the values into the struct that `table` describes; the caller then runs the
-// checks (CheckSettings). REQUIRES: no setting is a list of sections, an enumeration, or a number
-// that may be "auto".
+// checks (CheckSettings). REQUIRES: no setting is a list of sections or a number that may be
+// "auto".
 void AddSettingFlags(const SettingTable& table, CLI::App* app);
 
 }  // namespace taopd

@@ -78,7 +78,7 @@ class GrammarHost {
  private:
   struct Job {
     std::shared_ptr<Grammar> grammar;
-    Compiled compiled;  // null = the grammar was compiled before, and a text waits for it
+    Compiled compiled;  // null if the grammar was compiled before; a text then waits for it
     int num_restarts = 0;
   };
 

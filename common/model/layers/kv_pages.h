@@ -6,10 +6,10 @@
 // and float16 models keep float32 keys and values. On other devices, and in processes that do
 // without the kernels (kernels/torch/kernel_choice.h), keys and values are plain tensors.
 //
-// The memory is not initialized, and pages that were never written are not resident. No result of
-// attention depends on a place that the block table's sequence did not write. Not thread-safe: the
-// engine's thread owns the pages, and during a forward pass shares them with threads that write
-// other blocks.
+// Blocks of the kernels' layout are not initialized, and those never written are not resident;
+// plain tensors are zeroed. No result of attention depends on a place that the block table's
+// sequence did not write. Not thread-safe: the engine's thread owns the pages, and during a forward
+// pass shares them with threads that write other blocks.
 #pragma once
 
 #include <ATen/ATen.h>
