@@ -179,8 +179,8 @@ void RankWatch::ReportStop() {
     absl::MutexLock lock(&mutex_);
     code = stop_code_;
   }
-  if (on_stop_ == nullptr || code <= told_stop_code_) return;
-  told_stop_code_ = code;
+  if (on_stop_ == nullptr || code <= reported_stop_code_) return;
+  reported_stop_code_ = code;
   on_stop_(code);
 }
 

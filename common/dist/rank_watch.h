@@ -152,7 +152,7 @@ class RankWatch {
   // Taken before mutex_, and held while on_stop_ runs.
   absl::Mutex on_stop_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
   std::function<void(int)> on_stop_ ABSL_GUARDED_BY(on_stop_mutex_);
-  int told_stop_code_ ABSL_GUARDED_BY(on_stop_mutex_) = 0;
+  int reported_stop_code_ ABSL_GUARDED_BY(on_stop_mutex_) = 0;
 };
 
 }  // namespace taopd

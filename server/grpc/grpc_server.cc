@@ -41,8 +41,8 @@ constexpr size_t kMaxBufferBytes = size_t{2} << 30;  // for all connections toge
 
 // protobuf writes a line on stderr for every string of a message that is not UTF-8. A client could
 // fill a disk with them; the status of the call tells the sender.
-void LogOfProtobuf(google::protobuf::LogLevel, const char* file, int line,
-                   const std::string& message) {
+void LogProtobufMessage(google::protobuf::LogLevel, const char* file, int line,
+                        const std::string& message) {
   LogDebug("protobuf", {{"at", absl::StrCat(file, ":", line)}, {"message", message}});
 }
 
@@ -159,7 +159,7 @@ class GrpcServerImpl final : public GrpcServer {
   }
 
   absl::Status Start(const std::string& host, int port, const GrpcServerOptions& options) {
-    [[maybe_unused]] static const auto before = google::protobuf::SetLogHandler(LogOfProtobuf);
+    [[maybe_unused]] static const auto before = google::protobuf::SetLogHandler(LogProtobufMessage);
     TAOPD_RETURN_IF_ERROR(tls_.Reload());
     grpc::ServerBuilder builder;
     TAOPD_ASSIGN_OR_RETURN(Listener listener, Annotate(Listener::Open(host, port), "gRPC"));

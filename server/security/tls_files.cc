@@ -12,7 +12,7 @@ namespace taopd {
 namespace {
 
 // Returns the error of a file, with the reason that OpenSSL has noted last.
-absl::Status FileError(const char* setting, const std::string& path) {
+absl::Status UnreadableSetting(const char* setting, const std::string& path) {
   std::array<char, 256> reason{};
   ERR_error_string_n(ERR_peek_last_error(), reason.data(), reason.size());
   ERR_clear_error();
@@ -39,16 +39,16 @@ int ChooseProtocol(SSL*, const unsigned char** chosen, unsigned char* chosen_siz
 
 absl::Status UseFiles(const TlsPaths& paths, SSL_CTX* context) {
   if (SSL_CTX_use_certificate_chain_file(context, paths.certificate.c_str()) != 1) {
-    return FileError("ssl_certfile", paths.certificate);
+    return UnreadableSetting("ssl_certfile", paths.certificate);
   }
   if (SSL_CTX_use_PrivateKey_file(context, paths.key.c_str(), SSL_FILETYPE_PEM) != 1 ||
       SSL_CTX_check_private_key(context) != 1) {
-    return FileError("ssl_keyfile", paths.key);
+    return UnreadableSetting("ssl_keyfile", paths.key);
   }
   if (paths.client_authorities.empty()) return absl::OkStatus();
   const char* path = paths.client_authorities.c_str();
   if (SSL_CTX_load_verify_locations(context, path, nullptr) != 1) {
-    return FileError("ssl_ca_certs", paths.client_authorities);
+    return UnreadableSetting("ssl_ca_certs", paths.client_authorities);
   }
   SSL_CTX_set_client_CA_list(context, SSL_load_client_CA_file(path));
   SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);

@@ -49,10 +49,10 @@ struct LoadedGrammar {
   std::optional<CompiledGrammar> compiled;
   bool is_json = false;
 
-  absl::StatusOr<std::unique_ptr<Text>> NewText(const std::vector<int32_t>& stop_ids,
-                                                const Vocabulary* vocabulary) const {
+  absl::StatusOr<std::unique_ptr<MatchedText>> NewText(const std::vector<int32_t>& stop_ids,
+                                                       const Vocabulary* vocabulary) const {
     TAOPD_ASSIGN_OR_RETURN(GrammarMatcher matcher, compiled->NewMatcher(stop_ids));
-    return std::make_unique<Text>(std::move(matcher), is_json, vocabulary);
+    return std::make_unique<MatchedText>(std::move(matcher), is_json, vocabulary);
   }
 };
 
@@ -275,7 +275,7 @@ class GrammarServer {
     return Fill(*found->second, ids);
   }
 
-  absl::StatusOr<bool> Fill(Text& text, const std::vector<int32_t>& ids) {
+  absl::StatusOr<bool> Fill(MatchedText& text, const std::vector<int32_t>& ids) {
     for (const int32_t id : ids) TAOPD_RETURN_IF_ERROR(text.Accept(id));
     return text.Fill(&bits_);
   }
@@ -288,7 +288,7 @@ class GrammarServer {
   std::map<uint64_t, std::shared_ptr<LoadedGrammar>> grammars_ ABSL_GUARDED_BY(mutex_);
   // Used only by the thread that computes masks. A text does not outlive its grammar: the server
   // closes it first.
-  std::map<uint64_t, std::unique_ptr<Text>> texts_;
+  std::map<uint64_t, std::unique_ptr<MatchedText>> texts_;
   std::vector<uint64_t> bits_;
 };
 

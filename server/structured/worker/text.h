@@ -83,10 +83,10 @@ struct Vocabulary {
   int64_t size() const { return static_cast<int64_t>(token_bytes.size()); }
 };
 
-class Text {
+class MatchedText {
  public:
   // If `is_json`, the masks also forbid the bytes that JSON does not allow in strings.
-  Text(GrammarMatcher matcher, bool is_json, const Vocabulary* vocabulary)
+  MatchedText(GrammarMatcher matcher, bool is_json, const Vocabulary* vocabulary)
       : matcher_(std::move(matcher)), is_json_(is_json), vocabulary_(vocabulary) {}
 
   // After the end of the text, every id is accepted.
