@@ -3,14 +3,11 @@
 // Latin-1, otherwise the next free character from U+0100 on.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 
 namespace taopd {
-
-char32_t ByteLevelChar(uint8_t byte);
 
 // Returns the bytes of a token's spelling, or nullopt if a character is not in the alphabet.
 std::optional<std::string> ByteLevelDecode(std::string_view spelling);
