@@ -65,11 +65,6 @@ class Sampler {
   // they hold the largest logit and ListedIds (processors.h), and there is no mask.
   absl::StatusOr<SampledToken> Sample(const LogitRow& row, const SamplingParams& params,
                                       const SamplingState* state, int64_t step);
-  // Samples from the logits of all ids.
-  absl::StatusOr<SampledToken> Sample(std::span<const float> logits_V, const SamplingParams& params,
-                                      const SamplingState* state, int64_t step) {
-    return Sample(LogitRow{logits_V, {}, {}}, params, state, step);
-  }
 
   // Appends the num_log_probs most probable ids of the last Sample's row and their log-probs to the
   // two vectors, in descending order of logit; ties go to the lower id. The distribution is that of

@@ -149,8 +149,8 @@ void ExpectDraws(const Problem& problem) {
     // steps, too.
     const bool is_step = i % 2 == 0 && params.min_tokens == 0;
     params.seed = is_step ? 7 : 1000 + i;
-    ASSERT_OK_AND_ASSIGN(const SampledToken token,
-                         sampler.Sample(problem.logits, params, &state, is_step ? step + i : step));
+    ASSERT_OK_AND_ASSIGN(const SampledToken token, sampler.Sample({problem.logits}, params, &state,
+                                                                  is_step ? step + i : step));
     ++counts[token.id];
   }
   double chi_square = 0.0, rare = 0.0;
@@ -234,7 +234,7 @@ TEST(SamplingParams, GreedyTakesTheLargestProcessedLogit) {
     for (const bool log_probs : {true, false}) {
       problem.params.log_probs = log_probs;
       ASSERT_OK_AND_ASSIGN(const SampledToken token,
-                           sampler.Sample(problem.logits, problem.params, &state, 7));
+                           sampler.Sample({problem.logits}, problem.params, &state, 7));
       EXPECT_EQ(token.id, largest);
       if (log_probs) {
         EXPECT_NEAR(token.log_prob, std::log(Softmax(z, 1.0)[largest]), 1e-5);
@@ -263,7 +263,7 @@ TEST(SamplingParams, ReportsBothLogProbsAndRanks) {
       for (int i = 0; i < 20; ++i) {
         problem.params.seed = i;
         ASSERT_OK_AND_ASSIGN(const SampledToken token,
-                             sampler.Sample(problem.logits, problem.params, &state, 7));
+                             sampler.Sample({problem.logits}, problem.params, &state, 7));
         EXPECT_NEAR(token.log_prob, std::log(processed[token.id]), 1e-5);
         EXPECT_NEAR(token.raw_log_prob, std::log(raw[token.id]), 1e-5);
         EXPECT_EQ(token.rank, std::count_if(top.begin(), top.end(),
@@ -291,15 +291,15 @@ TEST(SamplingParams, OrderOfApplication) {
   params.repetition_penalty = 2.0f;
   Ids prompt = {0};
   SamplingState state(params, prompt, {});
-  EXPECT_EQ(sampler.Sample(std::vector<float>{-1.0f, 0.6f}, params, &state, 0)->id, 1);
-  EXPECT_EQ(sampler.Sample(std::vector<float>{-1.0f, 0.4f}, params, &state, 0)->id, 0);
+  EXPECT_EQ(sampler.Sample({std::vector<float>{-1.0f, 0.6f}}, params, &state, 0)->id, 1);
+  EXPECT_EQ(sampler.Sample({std::vector<float>{-1.0f, 0.4f}}, params, &state, 0)->id, 0);
 
   // A penalty comes before the temperature: (1 - 2) / 4 is below 0 / 4.
   const SamplingParams cold = {.presence_penalty = 2.0f, .temperature = 4.0f};
   SamplingState with_0(cold, {}, {});
   with_0.Append(0);
   ASSERT_OK_AND_ASSIGN(const SampledToken token,
-                       sampler.Sample(std::vector<float>{1.0f, 0.0f}, cold, &with_0, 1));
+                       sampler.Sample({std::vector<float>{1.0f, 0.0f}}, cold, &with_0, 1));
   const double p_0 = 1 / (1 + std::exp(0.25));
   EXPECT_NEAR(token.log_prob, std::log(token.id == 0 ? p_0 : 1 - p_0), 1e-6);
 
@@ -312,13 +312,13 @@ TEST(SamplingParams, OrderOfApplication) {
     nucleus.top_k = top_k;
     int32_t highest = 0;
     for (int i = 0; i < 200; ++i)
-      highest = std::max(highest, sampler.Sample(logits, nucleus, nullptr, i)->id);
+      highest = std::max(highest, sampler.Sample({logits}, nucleus, nullptr, i)->id);
     EXPECT_EQ(highest, top_k == 0 ? 1 : 0);
   }
   // top_p applies to the ids that min_p keeps: the two that are at least 0.6 * 0.4.
   nucleus.top_k = 0;
   nucleus.min_p = 0.6f;
-  for (int i = 0; i < 200; ++i) EXPECT_EQ(sampler.Sample(logits, nucleus, nullptr, i)->id, 0);
+  for (int i = 0; i < 200; ++i) EXPECT_EQ(sampler.Sample({logits}, nucleus, nullptr, i)->id, 0);
 }
 
 // The mask forbids whole words and part of one, and a row ends within a word.
@@ -339,7 +339,7 @@ TEST(SamplingParams, AMaskMayForbidManyIds) {
   Sampler sampler;
   for (const int32_t id : {0, 63, 64, 130, 191, 199}) {
     const SamplingParams params = {.mask = std::make_shared<OneIdOnly>(id)};
-    ASSERT_OK_AND_ASSIGN(const SampledToken token, sampler.Sample(logits, params, nullptr, 0));
+    ASSERT_OK_AND_ASSIGN(const SampledToken token, sampler.Sample({logits}, params, nullptr, 0));
     EXPECT_EQ(token.id, id);
     EXPECT_EQ(token.log_prob, 0.0f);
   }
@@ -350,9 +350,9 @@ TEST(SamplingParams, BiasesAreClampedTo100) {
   Sampler sampler;
   for (const float bias : {100.0f, 1000.0f}) {
     params.logit_bias = {{0, bias}};
-    EXPECT_EQ(sampler.Sample(std::vector<float>{0.0f, 101.0f}, params, nullptr, 0)->id, 1);
+    EXPECT_EQ(sampler.Sample({std::vector<float>{0.0f, 101.0f}}, params, nullptr, 0)->id, 1);
     params.logit_bias = {{1, -bias}};
-    EXPECT_EQ(sampler.Sample(std::vector<float>{0.0f, 101.0f}, params, nullptr, 0)->id, 1);
+    EXPECT_EQ(sampler.Sample({std::vector<float>{0.0f, 101.0f}}, params, nullptr, 0)->id, 1);
   }
 }
 
@@ -372,14 +372,15 @@ TEST(SamplingParams, MasksThatForbidEverythingAreNamed) {
   problem.params.min_tokens = 8;
   SamplingState state = problem.State();
   Sampler sampler;
-  EXPECT_ERROR(sampler.Sample(problem.logits, problem.params, &state, 7), kInvalidArgument,
+  EXPECT_ERROR(sampler.Sample({problem.logits}, problem.params, &state, 7), kInvalidArgument,
                "allowed_token_ids, min_tokens");
   const SamplingParams failing = {.mask = std::make_shared<Failing>()};
-  EXPECT_ERROR(sampler.Sample(problem.logits, failing, &state, 7), kInternal, "the grammar failed");
+  EXPECT_ERROR(sampler.Sample({problem.logits}, failing, &state, 7), kInternal,
+               "the grammar failed");
   const SamplingParams extreme = {.repetition_penalty = 1e-38f};
   SamplingState seen(extreme, Ids{0}, {});
-  EXPECT_ERROR(sampler.Sample(std::vector<float>{30.0f, 1.0f}, extreme, &seen, 0), kInvalidArgument,
-               "repetition_penalty");
+  EXPECT_ERROR(sampler.Sample({std::vector<float>{30.0f, 1.0f}}, extreme, &seen, 0),
+               kInvalidArgument, "repetition_penalty");
 }
 
 // The token and all its numbers have the same bits on every instruction set and at every address of
@@ -398,13 +399,13 @@ TEST(SamplingParams, SameBitsOnEveryInstructionSetAndAtEveryAddress) {
         for (int step = 0; step < 5; ++step) {
           Sampler base(cpu::InstructionSet::kBase);
           ASSERT_OK_AND_ASSIGN(const SampledToken expected,
-                               base.Sample(row, params, nullptr, step));
+                               base.Sample({row}, params, nullptr, step));
           for (const cpu::InstructionSet set : cpu::kAllInstructionSets) {
             if (!cpu::IsSupported(set)) continue;
             Sampler sampler(set);
             ASSERT_OK_AND_ASSIGN(
                 const SampledToken token,
-                sampler.Sample(std::span<const float>(moved).subspan(1), params, nullptr, step));
+                sampler.Sample({std::span<const float>(moved).subspan(1)}, params, nullptr, step));
             EXPECT_EQ(token.id, expected.id);
             EXPECT_EQ(token.log_prob, expected.log_prob);
             EXPECT_EQ(token.raw_log_prob, expected.raw_log_prob);
