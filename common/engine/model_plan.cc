@@ -22,20 +22,6 @@ std::optional<DataType> StoredDtype(const SafetensorsModel& stored, const ModelC
   return DataTypeOfSafetensors(embedding->second.first.dtype);
 }
 
-const char* KindName(MemoryKind kind) {
-  switch (kind) {
-    case MemoryKind::kHeld:
-      return "held";
-    case MemoryKind::kReclaimable:
-      return "reclaimable";
-    case MemoryKind::kLoading:
-      return "loading";
-    case MemoryKind::kLimit:
-      return "limit";
-  }
-  return "";
-}
-
 }  // namespace
 
 EnginePlanInput PlanInputOf(const EngineOptions& options, const ModelConfig& config, DataType dtype,
@@ -103,7 +89,7 @@ void LogPlan(const EnginePlan& plan) {
   for (const MemoryLine& line : plan.lines) {
     LogInfo("memory", {{"device", line.device},
                        {"for", NameOf(line.item)},
-                       {"kind", KindName(line.kind)},
+                       {"kind", NameOf(line.kind)},
                        {"bytes", line.bytes},
                        {"size", MemoryText(line.bytes)},
                        {"note", line.note}});

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/memory.h"
+#include "common/base/status.h"
 
 namespace taopd {
 namespace {
@@ -14,18 +15,9 @@ constexpr size_t kNumColumns = 5;
 using TableRow = std::array<std::string, kNumColumns>;
 
 std::string LabelOf(const MemoryLine& line) {
-  const std::string name = NameOf(line.item);
-  switch (line.kind) {
-    case MemoryKind::kHeld:
-      break;
-    case MemoryKind::kReclaimable:
-      return name + " (reclaimable)";
-    case MemoryKind::kLoading:
-      return name + " (while loading)";
-    case MemoryKind::kLimit:
-      return name + " (limit)";
-  }
-  return name;
+  if (line.kind == MemoryKind::kHeld) return NameOf(line.item);
+  return Concat(NameOf(line.item), line.kind == MemoryKind::kLoading ? " (while " : " (",
+                NameOf(line.kind), ")");
 }
 
 constexpr std::pair<MemoryItem, const char*> kNames[] = {
@@ -66,6 +58,11 @@ constexpr std::pair<MemoryItem, const char*> kNames[] = {
 static_assert(std::size(kNames) == static_cast<size_t>(MemoryItem::kStructuredOutput) + 1);
 
 }  // namespace
+
+const char* NameOf(MemoryKind kind) {
+  constexpr const char* kKinds[] = {"held", "reclaimable", "loading", "limit"};
+  return kKinds[static_cast<size_t>(kind)];
+}
 
 const char* NameOf(MemoryItem item) {
   for (const auto& [named, name] : kNames) {

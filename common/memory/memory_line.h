@@ -13,6 +13,7 @@ enum class MemoryKind {
   kLoading,      // taken while the process starts, and returned before it works
   kLimit,        // a limit that work in flight may reach; nothing is allocated for it
 };
+const char* NameOf(MemoryKind kind);  // "held", "reclaimable", "loading", "limit"
 
 // The things that memory is planned for.
 enum class MemoryItem {
