@@ -470,13 +470,12 @@ absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeTorchEngine(
   scheduler_limits.max_num_batched_tokens = limits.max_num_batched_tokens;
   scheduler_limits.prefix_caching = options.prefix_caching;
 
-  ModelRunnerOptions runner_options;
-  runner_options.num_blocks = pool.num_blocks;
-  runner_options.head_workspace_bytes = options.HeadWorkspaceBytes(decoder->device().is_cpu());
   TAOPD_ASSIGN_OR_RETURN(
       std::unique_ptr<DecodeGraphs> decode_graphs,
       MakeDecodeGraphs(decoder, options, limits, pool.num_blocks, std::move(graphs)));
-  auto runner = std::make_unique<ModelRunner>(decoder, runner_options, std::move(decode_graphs));
+  auto runner = std::make_unique<ModelRunner>(
+      decoder, pool.num_blocks, options.HeadWorkspaceBytes(decoder->device().is_cpu()),
+      std::move(decode_graphs));
   const absl::Status captured = CatchTorchErrors([&] { runner->CaptureGraphs(); });
   if (!captured.ok() && options.cuda_graphs.use == CudaGraphUse::kAuto) {
     LogError("capturing CUDA graphs failed; decoding does without them",

@@ -51,9 +51,12 @@ int64_t ConsecutiveBlocks(const std::vector<ScheduledRows>& rows,
 
 }  // namespace
 
-ModelRunner::ModelRunner(std::shared_ptr<Decoder> decoder, const ModelRunnerOptions& options,
-                         std::unique_ptr<DecodeGraphs> graphs)
-    : decoder_(std::move(decoder)), options_(options), graphs_(std::move(graphs)) {}
+ModelRunner::ModelRunner(std::shared_ptr<Decoder> decoder, int64_t num_blocks,
+                         int64_t head_workspace_bytes, std::unique_ptr<DecodeGraphs> graphs)
+    : decoder_(std::move(decoder)),
+      num_blocks_(num_blocks),
+      head_workspace_bytes_(head_workspace_bytes),
+      graphs_(std::move(graphs)) {}
 
 void ModelRunner::CaptureGraphs() {
   if (graphs_ == nullptr) return;
@@ -68,7 +71,7 @@ void ModelRunner::ReleasePages() {
 
 KvPages& ModelRunner::pages() {
   if (pages_ == nullptr) {
-    const int64_t num_blocks = options_.num_blocks + (graphs_ != nullptr ? 1 : 0);
+    const int64_t num_blocks = num_blocks_ + (graphs_ != nullptr ? 1 : 0);
     pages_ = std::make_unique<KvPages>(decoder_->paged_config(), num_blocks, decoder_->dtype(),
                                        decoder_->device(), KvPages::LayoutOf(decoder_->device()));
   }
@@ -136,13 +139,13 @@ void ModelRunner::Score(const std::vector<ScheduledRows>& rows, const at::Tensor
     }
     first_row += part.count;
   }
-  ScoreParts(parts, decoder_.get(), options_.head_workspace_bytes);
+  ScoreParts(parts, decoder_.get(), head_workspace_bytes_);
 }
 
 void ModelRunner::Sample(const std::vector<SampledRow>& rows, const at::Tensor& hidden_TH) {
   const int64_t num_rows = static_cast<int64_t>(rows.size());
   absl::Time masks_until;
-  const int64_t rows_per_chunk = LogitChunkRows(hidden_TH.is_cpu(), options_.head_workspace_bytes,
+  const int64_t rows_per_chunk = LogitChunkRows(hidden_TH.is_cpu(), head_workspace_bytes_,
                                                 decoder_->config().vocab_size, /*num_buffers=*/1);
   for (int64_t first = 0; first < num_rows; first += rows_per_chunk) {
     const int64_t num = std::min(rows_per_chunk, num_rows - first);

@@ -20,15 +20,11 @@
 
 namespace taopd {
 
-struct ModelRunnerOptions {
-  int64_t num_blocks = 0;            // blocks of the pool; with graphs the pages have one more
-  int64_t head_workspace_bytes = 0;  // EngineOptions::head_workspace_bytes
-};
-
 class ModelRunner {
  public:
-  // `graphs` may be null. Its scratch block is the one after the pool.
-  ModelRunner(std::shared_ptr<Decoder> decoder, const ModelRunnerOptions& options,
+  // The pool has num_blocks blocks. `graphs` may be null. Its scratch block is the one after the
+  // pool.
+  ModelRunner(std::shared_ptr<Decoder> decoder, int64_t num_blocks, int64_t head_workspace_bytes,
               std::unique_ptr<DecodeGraphs> graphs);
 
   // Allocates the pages and records the graphs, if there are any, so that no request has to wait
@@ -65,7 +61,8 @@ class ModelRunner {
   void SampleFrom(const at::Tensor& logits_SV, const SampledRow* rows, absl::Time masks_until);
 
   const std::shared_ptr<Decoder> decoder_;
-  const ModelRunnerOptions options_;
+  const int64_t num_blocks_;
+  const int64_t head_workspace_bytes_;
   // Allocated on first use, so that an engine that computes without the pool does not pay for it.
   std::unique_ptr<KvPages> pages_;
   std::unique_ptr<DecodeGraphs> graphs_;  // refers to pages_
