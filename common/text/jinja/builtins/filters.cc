@@ -65,19 +65,21 @@ Value ReplaceFilter(Runtime& runtime, const Value& self, const Arguments& argume
   return runtime.MakeText(Replace(text, old_part, new_part, count));
 }
 
+// Returns the indentation that an argument names: a text, or a number of spaces.
+std::string Indentation(const Value& argument, std::string_view parameter, int64_t max_width) {
+  if (argument.text() != nullptr) return argument.text()->bytes;
+  const int64_t width = ToInteger(argument, parameter);
+  if (width > max_width) FailLimit(parameter, " ", width, " exceeds ", max_width);
+  return std::string(static_cast<size_t>(std::max<int64_t>(width, 0)), ' ');
+}
+
 Value Indent(Runtime& runtime, const Value& self, const Arguments& arguments) {
   const auto bound = arguments.Bind("indent", {"width", "first", "blank"});
   if (self.is_undefined()) Fail(UndefinedMessage(self));
   const std::string text = TextArgument(self, "indent: value") + "\n";
   constexpr int64_t kMaxWidth = 10'000;
-  std::string indent(4, ' ');
-  if (bound[0] != nullptr && bound[0]->text() != nullptr) {
-    indent = bound[0]->text()->bytes;
-  } else if (bound[0] != nullptr) {
-    const int64_t width = ToInteger(*bound[0], "indent: width");
-    if (width > kMaxWidth) FailLimit("indent: width ", width, " exceeds ", kMaxWidth);
-    indent.assign(static_cast<size_t>(std::max<int64_t>(width, 0)), ' ');
-  }
+  const std::string indent =
+      bound[0] == nullptr ? "    " : Indentation(*bound[0], "indent: width", kMaxWidth);
   const bool is_first = bound[1] != nullptr && IsTrue(*bound[1]);
   const bool is_blank = bound[2] != nullptr && IsTrue(*bound[2]);
   const std::vector<std::string_view> lines = SplitLines(text);
@@ -240,15 +242,9 @@ Value ToJsonFilter(Runtime& runtime, const Value& self, const Arguments& argumen
   style.ensure_ascii = bound[0] != nullptr && IsTrue(*bound[0]);
   style.sort_keys = bound[3] != nullptr && IsTrue(*bound[3]);
   if (bound[1] != nullptr && !bound[1]->is_none()) {
+    constexpr int64_t kMaxIndent = 100;
     style.is_indented = true;
-    if (bound[1]->text() != nullptr) {
-      style.indent = bound[1]->text()->bytes;
-    } else {
-      const int64_t width = ToInteger(*bound[1], "tojson: indent");
-      constexpr int64_t kMaxIndent = 100;
-      if (width > kMaxIndent) FailLimit("tojson: indent ", width, " exceeds ", kMaxIndent);
-      style.indent.assign(static_cast<size_t>(std::max<int64_t>(width, 0)), ' ');
-    }
+    style.indent = Indentation(*bound[1], "tojson: indent", kMaxIndent);
   }
   style.item_separator = style.is_indented ? "," : ", ";
   if (bound[2] != nullptr && !bound[2]->is_none()) {

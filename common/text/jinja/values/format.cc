@@ -141,7 +141,8 @@ class JsonWriter {
     } else if (const auto* d = value.As<double>()) {
       WriteFloat(*d);
     } else if (value.is_list() || value.is_tuple()) {
-      WriteList(value.sequence()->items);
+      const std::vector<Value>& items = value.sequence()->items;
+      WriteItems('[', ']', items.size(), [&](size_t i) { Write(items[i]); });
     } else if (const Dict* dict = value.dict()) {
       WriteDict(*dict);
     } else {
@@ -190,21 +191,19 @@ class JsonWriter {
     out_ += '\n';
     for (int i = 0; i < level_; ++i) out_ += style_.indent;
   }
-  void WriteList(const std::vector<Value>& items) {
-    if (items.empty()) {
-      out_ += "[]";
-      return;
-    }
-    out_ += '[';
+  // write(i) writes an item.
+  template <typename WriteItem>
+  void WriteItems(char open, char close, size_t num_items, const WriteItem& write) {
+    out_ += open;
     ++level_;
-    for (size_t i = 0; i < items.size(); ++i) {
+    for (size_t i = 0; i < num_items; ++i) {
       if (i > 0) out_ += style_.item_separator;
       NewLine();
-      Write(items[i]);
+      write(i);
     }
     --level_;
-    NewLine();
-    out_ += ']';
+    if (num_items > 0) NewLine();
+    out_ += close;
   }
   std::string KeyText(const Value& key) {
     if (const Text* text = key.text()) return text->bytes;
@@ -215,28 +214,17 @@ class JsonWriter {
     Fail("keys must be str, int, float, bool or None, not ", TypeName(key));
   }
   void WriteDict(const Dict& dict) {
-    if (dict.items.empty()) {
-      out_ += "{}";
-      return;
-    }
     std::vector<const std::pair<Value, Value>*> items;
     for (const auto& item : dict.items) items.push_back(&item);
     if (style_.sort_keys) {
       std::stable_sort(items.begin(), items.end(),
                        [](const auto* a, const auto* b) { return IsLess(a->first, b->first); });
     }
-    out_ += '{';
-    ++level_;
-    for (size_t i = 0; i < items.size(); ++i) {
-      if (i > 0) out_ += style_.item_separator;
-      NewLine();
+    WriteItems('{', '}', items.size(), [&](size_t i) {
       WriteText(KeyText(items[i]->first));
       out_ += style_.key_separator;
       Write(items[i]->second);
-    }
-    --level_;
-    NewLine();
-    out_ += '}';
+    });
   }
 
   Runtime& runtime_;
