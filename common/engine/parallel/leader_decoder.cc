@@ -22,8 +22,7 @@ namespace taopd {
 namespace {
 
 ModelCommand InferCommand(const PagedBatch& batch, const KvPages& pages) {
-  ModelCommand command;
-  command.kind = ModelCommand::Kind::kInfer;
+  ModelCommand command = {.kind = ModelCommand::Kind::kInfer};
   const at::Tensor ids_T = batch.token_ids_T.cpu();
   command.token_ids.assign(ids_T.const_data_ptr<int64_t>(),
                            ids_T.const_data_ptr<int64_t>() + ids_T.numel());
@@ -71,17 +70,14 @@ class LeaderDecoder final : public Decoder {
   }
 
   at::Tensor Logits(const at::Tensor& hidden_NH) override {
-    ModelCommand command;
-    command.kind = ModelCommand::Kind::kLogits;
-    return WithHidden(std::move(command), hidden_NH,
+    return WithHidden({.kind = ModelCommand::Kind::kLogits}, hidden_NH,
                       [&](const at::Tensor& hidden) { return slice_->Logits(hidden); });
   }
 
   ScoringOutput ScoreRows(const at::Tensor& hidden_NH, const at::Tensor& sampled_ids_N,
                           const at::Tensor& candidate_ids_NM,
                           const ScoringOptions& options) override {
-    ModelCommand command;
-    command.kind = ModelCommand::Kind::kScore;
+    ModelCommand command = {.kind = ModelCommand::Kind::kScore};
     command.sampled_ids = IdsOf(sampled_ids_N);
     command.candidate_ids = IdsOf(candidate_ids_NM);
     command.num_candidates = candidate_ids_NM.defined() ? candidate_ids_NM.size(1) : 0;
@@ -92,8 +88,7 @@ class LeaderDecoder final : public Decoder {
   }
 
   void CopyBlock(KvPages* pages, int32_t from, int32_t to) override {
-    ModelCommand command;
-    command.kind = ModelCommand::Kind::kCopyBlock;
+    ModelCommand command = {.kind = ModelCommand::Kind::kCopyBlock};
     command.num_blocks = pages->num_blocks();
     command.from_block = from;
     command.to_block = to;
@@ -102,17 +97,12 @@ class LeaderDecoder final : public Decoder {
 
   // Returns the bytes of this process's slice; the others need about as many.
   int64_t PrepareInference() override {
-    ModelCommand command;
-    command.kind = ModelCommand::Kind::kPrepare;
-    int64_t unplanned_bytes = 0;
-    Together(command, [&] { unplanned_bytes = slice_->PrepareInference(); });
-    return unplanned_bytes;
+    return Together({.kind = ModelCommand::Kind::kPrepare},
+                    [&] { return slice_->PrepareInference(); });
   }
 
   void KeepForInferenceOnly() override {
-    ModelCommand command;
-    command.kind = ModelCommand::Kind::kKeep;
-    Together(command, [&] { slice_->KeepForInferenceOnly(); });
+    Together({.kind = ModelCommand::Kind::kKeep}, [&] { slice_->KeepForInferenceOnly(); });
   }
 
   const ModelConfig& paged_config() const override { return slice_->paged_config(); }
@@ -217,8 +207,7 @@ absl::StatusOr<std::unique_ptr<Decoder>> LoadTensorParallel(const std::string& m
 
   TAOPD_ASSIGN_OR_RETURN(const int listen_fd, ListenAt("127.0.0.1", 0));
   const FileDescriptor listener(listen_fd);
-  ModelCommand load;
-  load.kind = ModelCommand::Kind::kLoad;
+  ModelCommand load = {.kind = ModelCommand::Kind::kLoad};
   load.model_dir = model_dir;
   load.merged_adapter_dir = options.merged_adapter_dir;
   load.use = kernels;
