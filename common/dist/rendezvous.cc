@@ -2,7 +2,6 @@
 
 #include <charconv>
 #include <cstdlib>
-#include <vector>
 
 namespace taopd {
 namespace {

@@ -4,8 +4,6 @@
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include <exception>
-#include <memory>
-#include <utility>
 
 #include "common/engine/model_plan.h"
 #include "common/engine/parallel/leader_decoder.h"

@@ -1,7 +1,5 @@
 #include "common/engine/model_plan.h"
 
-#include <utility>
-
 #include "common/base/log.h"
 #include "common/base/memory.h"
 #include "common/io/safetensors/safetensors.h"

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "common/base/memory.h"
-#include "common/memory/kv_pool.h"
 #include "taopd/base/round_up.h"
 #include "taopd/head/logit_chunk.h"
 

@@ -4,8 +4,6 @@
 // (common/model/decoder.h) asks the CUDA run-time for the numbers.
 #pragma once
 
-#include <cstdint>
-#include <string>
 #include <string_view>
 
 #include "common/base/status.h"

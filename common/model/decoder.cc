@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "common/base/check.h"
-
 #ifdef TAOPD_CUDA
 #include <cuda_runtime.h>
 

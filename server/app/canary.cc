@@ -7,7 +7,6 @@
 #include <cstring>
 #include <span>
 #include <string>
-#include <vector>
 
 namespace taopd {
 namespace {

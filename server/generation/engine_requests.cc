@@ -5,7 +5,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 
 #include "common/base/random.h"
 #include "common/engine/request_validation.h"

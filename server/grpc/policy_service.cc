@@ -1,7 +1,6 @@
 #include "server/grpc/policy_service.h"
 
 #include <algorithm>
-#include <memory>
 #include <utility>
 
 #include "server/grpc/calls/engine_calls.h"

@@ -5,7 +5,6 @@
 #include <ostream>
 #include <tuple>
 #include <utility>
-#include <vector>
 
 #include "common/base/check.h"
 #include "common/base/memory.h"

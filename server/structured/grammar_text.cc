@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <optional>
 
 #include "common/base/check.h"
 #include "server/structured/grammar_host.h"

@@ -11,7 +11,6 @@
 #include "common/base/log.h"
 #include "common/memory/cuda_graphs.h"
 #include "common/model/torch_errors.h"
-#include "common/model/weights/weights.h"
 #include "kernels/torch/data_type.h"
 
 namespace taopd {
@@ -162,14 +161,13 @@ GraphStats DecodeGraphs::stats() const {
 absl::StatusOr<std::unique_ptr<DecodeGraphs>> MakeDecodeGraphs(
     const std::shared_ptr<Decoder>& decoder, const EngineOptions& options,
     const EngineLimits& limits, int64_t num_blocks, std::unique_ptr<GraphBackend> backend) {
-  TAOPD_ASSIGN_OR_RETURN(
-      const bool used,
-      UsesCudaGraphs(options.cuda_graphs, decoder->config(),
-                     {.dtype = DataTypeOf(decoder->dtype()),
-                      .on_cpu = decoder->device().is_cpu() && backend == nullptr,
-                      .scores_only = num_blocks == 0,
-                      .kernels = options.kernels,
-                      .tensor_parallel_size = options.tensor_parallel_size}));
+  TAOPD_ASSIGN_OR_RETURN(const bool used,
+                         UsesCudaGraphs(options.cuda_graphs, decoder->config(),
+                                        {.dtype = DataTypeOf(decoder->dtype()),
+                                         .on_cpu = decoder->device().is_cpu() && backend == nullptr,
+                                         .scores_only = num_blocks == 0,
+                                         .kernels = options.kernels,
+                                         .tensor_parallel_size = options.tensor_parallel_size}));
   if (!used) return nullptr;
   if (backend == nullptr) {
     TAOPD_ASSIGN_OR_RETURN(backend, MakeCudaGraphBackend(decoder->device()));

@@ -1,7 +1,6 @@
 #include "common/engine/parallel/worker_processes.h"
 
 #include <absl/time/clock.h>
-#include <absl/time/time.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>

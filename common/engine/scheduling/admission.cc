@@ -2,7 +2,6 @@
 // is in scheduler.cc.
 #include <algorithm>
 
-#include "common/base/check.h"
 #include "common/engine/scheduling/scheduler.h"
 
 namespace taopd {

@@ -2,8 +2,6 @@
 
 #include <absl/hash/hash.h>
 
-#include <algorithm>
-
 #include "common/base/check.h"
 
 namespace taopd {

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "common/base/check.h"
 #include "common/model/architectures/architecture.h"
 #include "common/model/config/model_config.h"
 

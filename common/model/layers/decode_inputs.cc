@@ -1,7 +1,5 @@
 #include "common/model/layers/decode_inputs.h"
 
-#include <algorithm>
-
 #include "common/base/check.h"
 #include "kernels/torch/kernel_choice.h"
 #include "kernels/torch/upload.h"

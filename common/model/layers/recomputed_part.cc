@@ -4,7 +4,6 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <optional>
-#include <vector>
 
 namespace taopd {
 namespace {

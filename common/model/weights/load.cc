@@ -5,7 +5,6 @@
 #include <exception>
 #include <set>
 
-#include "common/base/memory.h"
 #include "common/io/safetensors/safetensors.h"
 #include "common/model/config/dtype.h"
 #include "common/model/torch_errors.h"

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <set>
 
-#include "common/base/check.h"
 #include "common/base/random.h"
 #include "common/io/file.h"
 #include "common/io/safetensors/safetensors.h"

@@ -2,7 +2,6 @@
 #include <exception>
 #include <functional>
 #include <map>
-#include <memory>
 #include <utility>
 
 #include "common/io/safetensors/safetensors.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <functional>
 #include <queue>
-#include <span>
 #include <tuple>
 
 namespace taopd {

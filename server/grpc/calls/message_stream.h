@@ -11,7 +11,6 @@
 
 #include <deque>
 #include <functional>
-#include <memory>
 #include <utility>
 
 #include "common/base/status.h"

@@ -1,7 +1,6 @@
 #include "server/grpc/calls/sampling_conversion.h"
 
 #include <utility>
-#include <vector>
 
 #include "common/engine/sampling/sampling_fields.h"
 

@@ -6,7 +6,6 @@
 #include <absl/time/time.h>
 
 #include <array>
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>

@@ -4,8 +4,6 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <string>
-
 #include "proto/taopd/v1/teacher.pb.h"
 #include "server/grpc/calls/engine_calls.h"
 

@@ -2,8 +2,6 @@
 // queued, and makes that answer.
 #pragma once
 
-#include <absl/time/time.h>
-
 #include <string>
 
 #include "proto/taopd/v1/teacher.pb.h"

@@ -1,7 +1,5 @@
 #include "server/grpc/teacher/teacher_service.h"
 
-#include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 

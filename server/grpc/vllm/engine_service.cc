@@ -2,7 +2,6 @@
 
 #include <absl/time/time.h>
 
-#include <algorithm>
 #include <deque>
 #include <memory>
 #include <nlohmann/json.hpp>

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
 #include "proto/vllm/engine.pb.h"
 #include "proto/vllm/inference.pb.h"

@@ -1,7 +1,5 @@
 #include "server/grpc/vllm/run_registry.h"
 
-#include <utility>
-
 #include "server/generation/engine_requests.h"
 
 namespace taopd {

@@ -1,7 +1,6 @@
 #include "server/http/chat/call_scanner.h"
 
 #include <nlohmann/json.hpp>
-#include <utility>
 
 namespace taopd {
 namespace {

@@ -1,7 +1,5 @@
 #include "server/http/chat/chat.h"
 
-#include <utility>
-
 #include "server/generation/generated_text.h"
 #include "server/http/chat/tool_calls.h"
 #include "server/http/response/answer_json.h"

@@ -1,7 +1,6 @@
 #include "server/http/chat/tool_calls.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "common/io/jsonl.h"

@@ -3,7 +3,6 @@
 // one. Not thread-safe.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>

@@ -2,10 +2,8 @@
 
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include "server/generation/engine_requests.h"
-#include "server/generation/generation.h"
 #include "server/http/chat/chat.h"
 #include "server/http/request/request_body.h"
 #include "server/http/request/structured_output.h"

@@ -1,7 +1,5 @@
 #include "server/http/response/chunk_frame.h"
 
-#include <utility>
-
 #include "server/http/http_error.h"
 #include "server/http/response/answer_json.h"
 

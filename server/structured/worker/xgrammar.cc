@@ -2,13 +2,11 @@
 
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/tensor.h>
-#include <tvm/ffi/function.h>
 #include <tvm/ffi/reflection/accessor.h>
 
 #include <exception>
 #include <new>
 #include <stdexcept>
-#include <utility>
 
 namespace taopd {
 namespace {

@@ -7,7 +7,6 @@
 #include <cstdio>
 
 #include "common/text/jinja/error.h"
-#include "common/text/jinja/limits.h"
 #include "common/text/jinja/runtime/runtime.h"
 #include "common/text/jinja/values/format.h"
 #include "common/text/jinja/values/python_text.h"

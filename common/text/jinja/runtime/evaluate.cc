@@ -1,7 +1,6 @@
 // The expressions of a template (see renderer.h).
 #include "common/text/jinja/error.h"
 #include "common/text/jinja/runtime/renderer.h"
-#include "common/text/jinja/values/format.h"
 
 namespace taopd::jinja {
 

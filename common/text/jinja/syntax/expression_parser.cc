@@ -1,6 +1,5 @@
 #include "common/text/jinja/syntax/expression_parser.h"
 
-#include <algorithm>
 #include <array>
 
 #include "common/text/jinja/limits.h"

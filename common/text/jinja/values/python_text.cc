@@ -5,7 +5,6 @@
 #include <unicode/unistr.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "common/text/jinja/error.h"
 #include "common/text/jinja/limits.h"
