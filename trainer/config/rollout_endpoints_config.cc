@@ -62,7 +62,8 @@ absl::Status CheckRolloutEndpoints(const RolloutEndpointsConfig& config) {
   }
   if (config.IsElsewhere() || !config.eval_endpoints.empty()) return absl::OkStatus();
   const std::string given =
-      FirstGiven(config, {"weights_dir", "weight_transfer", "on_update", "tls_ca_file",
+      FirstGiven(config, {"weights_dir", "weight_transfer", "on_update", "max_in_flight",
+                          "timeout_s", "outage_budget_s", "connect_timeout_s", "tls_ca_file",
                           "tls_cert_file", "api_key_env", "api_key_file"});
   if (!given.empty())
     return InvalidArgument("rollout.", given, ": is for rollout.endpoints, which is empty");

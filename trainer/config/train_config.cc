@@ -28,6 +28,10 @@ absl::Status CheckObjective(ObjectiveConfig& config) {
       }
     }
   }
+  if (config.student_top_k > 0 && config.support == SupportChoice::kTeacher) {
+    return InvalidArgument("objective.student_top_k = ", config.student_top_k,
+                           ": is for objective.support student or union, not teacher");
+  }
   if (config.name.empty() && config.terms.empty()) config.name = std::string(kDefaultObjective);
   const ObjectiveTerms terms = config.Terms();
   if (const std::string problem = ProblemOf(terms); !problem.empty())
@@ -308,14 +312,16 @@ absl::Status CheckSignals(const TrainConfig& config) {
 
 // Checks the settings of the loop over the steps.
 absl::Status CheckSteps(const TrainConfig& config) {
-  if (config.trainer.early_stop_evaluations > 0 && config.trainer.best_metric.empty()) {
-    return InvalidArgument(
-        "trainer.early_stop_evaluations = ", config.trainer.early_stop_evaluations,
-        ": needs trainer.best_metric, which is empty");
-  }
+  const std::string of_best = FirstGiven(config.trainer, {"early_stop_evaluations", "best_is"});
+  if (!of_best.empty() && config.trainer.best_metric.empty())
+    return InvalidArgument("trainer.", of_best, ": needs trainer.best_metric, which is empty");
   if (config.data.train_batch_size % config.trainer.mini_batch_size != 0) {
     return InvalidArgument("trainer.mini_batch_size = ", config.trainer.mini_batch_size,
                            ": must divide data.train_batch_size = ", config.data.train_batch_size);
+  }
+  if (!config.dist.deterministic && config.dist.shares != DistConfig().shares) {
+    return InvalidArgument("dist.shares = ", config.dist.shares,
+                           ": is for dist.deterministic, which is false");
   }
   if (config.dist.deterministic && config.dist.gradients == GradientSums::kSharded) {
     return InvalidArgument(

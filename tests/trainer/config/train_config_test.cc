@@ -69,6 +69,7 @@ TEST(TrainConfig, ImpossibleObjectivesAreRefused) {
   refused("{name: full, support: student}", "objective.support = student");
   refused("{support: both}", "must be one of teacher, student, union");
   refused("{student_top_k: -1}", "objective.student_top_k = -1");
+  refused("{student_top_k: 3}", "objective.student_top_k = 3: is for objective.support student");
   refused("{full_kl_rows: -1}", "objective.full_kl_rows = -1");
   EXPECT_OK(Read("objective: {terms: [{name: full}, {name: sampled_token, weight: 0.1}]}"));
 }
@@ -86,6 +87,18 @@ TEST(TrainConfig, ARewardAddsATerm) {
                        Read("objective: {name: policy_gradient}\n"
                             "reward: {grader: math, weight: 2}\nteacher: {kind: none}"));
   EXPECT_EQ(NameOf(alone.LossTerms()), "2 policy_gradient");
+}
+
+TEST(TrainConfig, SettingsThatNothingReadsAreRefused) {
+  ExpectRefused("trainer: {best_is: largest}", "trainer.best_is: needs trainer.best_metric");
+  ExpectRefused("dist: {shares: 8}", "dist.shares = 8: is for dist.deterministic");
+  for (const char* of_servers :
+       {"weights_dir: d", "weight_transfer: stream", "on_update: restart", "max_in_flight: 5",
+        "timeout_s: 5", "outage_budget_s: 5", "connect_timeout_s: 5", "tls_ca_file: f",
+        "api_key_env: K", "api_key_file: f"}) {
+    ExpectRefused(Concat("rollout: {", of_servers, "}"),
+                  "is for rollout.endpoints, which is empty");
+  }
 }
 
 TEST(TrainConfig, ImpossibleRewardsAreRefused) {
