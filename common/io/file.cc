@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <filesystem>
 #include <system_error>
 
@@ -57,33 +58,36 @@ absl::Status ReplaceDirectory(const std::string& path,
                               const std::function<absl::Status(const std::string& dir)>& write) {
   namespace fs = std::filesystem;
   const std::string fresh = path + ".new", old = path + ".old";
-  std::error_code error;
-  fs::remove_all(fresh, error);
-  if (error) return FileError("remove", fresh, error.value());
+  TAOPD_RETURN_IF_ERROR(RemoveAll(fresh));
   TAOPD_RETURN_IF_ERROR(MakeDirectories(fresh));
   if (const absl::Status written = write(fresh); !written.ok()) {
-    fs::remove_all(fresh, error);
+    RemoveAll(fresh).IgnoreError();
     return written;
   }
   TAOPD_RETURN_IF_ERROR(SyncDirectory(fresh));
-  fs::remove_all(old, error);
-  if (error) return FileError("remove", old, error.value());
-  const bool replaces = fs::exists(fs::symlink_status(path, error));
-  if (replaces) {
-    fs::rename(path, old, error);
-    if (error) return FileError("rename", path, error.value());
-  }
-  fs::rename(fresh, path, error);
-  if (error) {
-    const absl::Status failed = FileError("rename", fresh, error.value());
-    if (!replaces) return failed;
-    fs::rename(old, path, error);
-    return error ? Annotate(failed, Concat(path, " is now ", old)) : failed;
+  TAOPD_RETURN_IF_ERROR(RemoveAll(old));
+  std::error_code ignored;
+  const bool replaces = fs::exists(fs::symlink_status(path, ignored));
+  if (replaces) TAOPD_RETURN_IF_ERROR(RenamePath(path, old));
+  if (const absl::Status failed = RenamePath(fresh, path); !failed.ok()) {
+    const bool is_back = !replaces || RenamePath(old, path).ok();
+    return is_back ? failed : Annotate(failed, Concat(path, " is now ", old));
   }
   const fs::path parent = fs::path(path).parent_path();
   TAOPD_RETURN_IF_ERROR(SyncDirectory(parent.empty() ? "." : parent.string()));
-  fs::remove_all(old, error);
+  RemoveAll(old).IgnoreError();
   return absl::OkStatus();
+}
+
+absl::Status RemoveAll(const std::string& path) {
+  std::error_code error;
+  std::filesystem::remove_all(path, error);
+  return error ? FileError("remove", path, error.value()) : absl::OkStatus();
+}
+
+absl::Status RenamePath(const std::string& from, const std::string& to) {
+  if (std::rename(from.c_str(), to.c_str()) == 0) return absl::OkStatus();
+  return FileError("rename", Concat(from, " to ", to), errno);
 }
 
 absl::Status SyncDirectory(const std::string& path) {

@@ -32,6 +32,11 @@ absl::Status MakeDirectories(const std::string& path);
 // may leave PATH.new and PATH.old beside `path` or instead of it; the next call removes them.
 absl::Status ReplaceDirectory(const std::string& path,
                               const std::function<absl::Status(const std::string& dir)>& write);
+// Removes a file, or a directory with all that is in it. It need not exist. A failure may leave a
+// part of a directory.
+absl::Status RemoveAll(const std::string& path);
+// Renames as rename(2) does. Needs SyncDirectory to be durable.
+absl::Status RenamePath(const std::string& from, const std::string& to);
 // Makes earlier renames in a directory durable (fsync).
 absl::Status SyncDirectory(const std::string& path);
 bool FileExists(const std::string& path);

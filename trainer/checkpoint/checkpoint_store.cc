@@ -48,17 +48,6 @@ std::optional<std::pair<int64_t, int64_t>> PositionOfName(const std::string& nam
   return std::pair(step, mini_batch);
 }
 
-absl::Status RemoveAll(const std::string& path) {
-  std::error_code error;
-  fs::remove_all(path, error);
-  return error ? Internal("cannot remove ", path, ": ", error.message()) : absl::OkStatus();
-}
-
-absl::Status Rename(const std::string& from, const std::string& to) {
-  if (rename(from.c_str(), to.c_str()) == 0) return absl::OkStatus();
-  return Internal("cannot rename ", from, " to ", to, ": ", std::strerror(errno));
-}
-
 // A temporary directory with a lock that its writer holds as long as it lives. The process id alone
 // does not identify the writer: ids are reused, and containers see different ones.
 class TemporaryDirectory {
@@ -166,7 +155,7 @@ absl::StatusOr<std::string> CheckpointStore::Save(
       TemporaryDirectory::Make(Concat(dir_, "/", kTemporaryPrefix, name, "-", getpid())));
   TAOPD_RETURN_IF_ERROR(Annotate(write(temporary->path()), Concat("checkpoint of step ", step)));
   TAOPD_RETURN_IF_ERROR(WriteManifest(temporary->path(), step));
-  TAOPD_RETURN_IF_ERROR(Rename(temporary->path(), path));
+  TAOPD_RETURN_IF_ERROR(RenamePath(temporary->path(), path));
   temporary->Keep();
   // The checkpoint exists from here on, even if something below fails.
   TAOPD_RETURN_IF_ERROR(SyncDirectory(dir_));
@@ -217,7 +206,7 @@ absl::Status CheckpointStore::MoveAside(const std::string& path) {
     const std::string aside = Concat(dir_, "/damaged-", fs::path(path).filename().string(), "-", n);
     if (FileExists(aside)) continue;
     LogWarning("damaged checkpoint is moved aside", {{"to", aside}});
-    TAOPD_RETURN_IF_ERROR(Rename(path, aside));
+    TAOPD_RETURN_IF_ERROR(RenamePath(path, aside));
     damaged_.erase(path);
     return absl::OkStatus();
   }
@@ -257,7 +246,7 @@ absl::Status CheckpointStore::Delete(const std::string& path) {
   const std::string trash =
       Concat(dir_, "/", kTrashPrefix, fs::path(path).filename().string(), "-", getpid());
   TAOPD_RETURN_IF_ERROR(RemoveAll(trash));  // left by a deletion that failed half-way
-  TAOPD_RETURN_IF_ERROR(Rename(path, trash));
+  TAOPD_RETURN_IF_ERROR(RenamePath(path, trash));
   damaged_.erase(path);
   TAOPD_RETURN_IF_ERROR(SyncDirectory(dir_));
   return RemoveAll(trash);

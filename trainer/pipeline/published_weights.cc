@@ -41,11 +41,6 @@ std::string VersionOf(int64_t step, const std::vector<TensorSum>& sums) {
   return Concat("step-", step, "-", Sha256Hex(all).substr(0, kHashDigits));
 }
 
-void RemoveAll(const std::string& directory) {
-  std::error_code error;  // the next start removes what cannot be removed now
-  std::filesystem::remove_all(directory, error);
-}
-
 }  // namespace
 
 WeightProbe MakeWeightProbe(Decoder* student) {
@@ -73,12 +68,12 @@ PublishedWeights::PublishedWeights(Decoder* student, RemoteRolloutEngine* engine
       engine_(engine),
       directory_(std::move(directory)),
       had_parent_(FileExists(std::filesystem::path(directory_).parent_path().string())) {
-  RemoveAll(directory_);
+  RemoveAll(directory_).IgnoreError();
 }
 
 PublishedWeights::~PublishedWeights() {
   engine_->SetWeights(absl::CancelledError("the run has ended"));
-  RemoveAll(directory_);
+  RemoveAll(directory_).IgnoreError();
   std::error_code error;
   if (!had_parent_) std::filesystem::remove(std::filesystem::path(directory_).parent_path(), error);
 }
@@ -106,7 +101,7 @@ absl::StatusOr<std::shared_ptr<const PolicyWeights>> PublishedWeights::Publish(i
   if (engine_->needs_probe()) weights->probe = MakeWeightProbe(student_);
   // The directory is removed when the last worker that reads it has let go of the weights.
   return std::shared_ptr<const PolicyWeights>(weights.release(), [](const PolicyWeights* old) {
-    RemoveAll(old->directory);
+    RemoveAll(old->directory).IgnoreError();
     delete old;
   });
 }

@@ -26,25 +26,9 @@ constexpr const char* kRunEntries[] = {
     "report.html",    "fingerprint",      "evaluation_journal",
 };
 
-absl::Status FailedTo(const char* action, const std::string& path, const std::error_code& error) {
-  return Internal("cannot ", action, " ", path, ": ", error.message());
-}
-
 bool Exists(const std::string& path) {
   std::error_code error;  // a dangling link exists as well
   return fs::exists(fs::symlink_status(path, error));
-}
-
-absl::Status RemoveEntry(const std::string& path) {
-  std::error_code error;
-  fs::remove_all(path, error);
-  return error ? FailedTo("remove", path, error) : absl::OkStatus();
-}
-
-absl::Status RenameEntry(const std::string& from, const std::string& to) {
-  std::error_code error;
-  fs::rename(from, to, error);
-  return error ? FailedTo("move", from, error) : absl::OkStatus();
 }
 
 // A start that failed early leaves an empty record, which needs no protection.
@@ -85,10 +69,10 @@ absl::Status PutBack(const std::string& run_dir, const std::string& replaced) {
   for (auto name = std::rbegin(kRunEntries); name != std::rend(kRunEntries); ++name) {
     const std::string aside = replaced + "/" + *name, path = run_dir + "/" + *name;
     if (!Exists(aside)) continue;
-    TAOPD_RETURN_IF_ERROR(RemoveEntry(path));
-    TAOPD_RETURN_IF_ERROR(RenameEntry(aside, path));
+    TAOPD_RETURN_IF_ERROR(RemoveAll(path));
+    TAOPD_RETURN_IF_ERROR(RenamePath(aside, path));
   }
-  TAOPD_RETURN_IF_ERROR(RemoveEntry(replaced));
+  TAOPD_RETURN_IF_ERROR(RemoveAll(replaced));
   return SyncDirectory(run_dir);
 }
 
@@ -97,7 +81,7 @@ absl::Status NameKept(const std::string& run_dir) {
   int64_t number = 1;
   while (Exists(Concat(run_dir, "/", kEarlier, number))) ++number;
   const std::string earlier = Concat(run_dir, "/", kEarlier, number);
-  TAOPD_RETURN_IF_ERROR(RenameEntry(run_dir + "/" + kKeptDir, earlier));
+  TAOPD_RETURN_IF_ERROR(RenamePath(run_dir + "/" + kKeptDir, earlier));
   LogInfo("the files of an earlier run are kept", {{"dir", earlier}});
   return SyncDirectory(run_dir);
 }
@@ -112,7 +96,7 @@ absl::Status Recover(const std::string& run_dir) {
       LogWarning("restoring a run that was not yet replaced", {{"dir", run_dir}});
       TAOPD_RETURN_IF_ERROR(PutBack(run_dir, aside));
     } else {
-      TAOPD_RETURN_IF_ERROR(name == kKeptDir ? NameKept(run_dir) : RemoveEntry(aside));
+      TAOPD_RETURN_IF_ERROR(name == kKeptDir ? NameKept(run_dir) : RemoveAll(aside));
     }
   }
   return absl::OkStatus();
@@ -187,14 +171,14 @@ absl::Status RunDirectory::MoveOldRunAside() {
   old_run_is_aside_ = true;
   for (const char* name : kRunEntries) {
     const std::string entry = path_ + "/" + name;
-    if (Exists(entry)) TAOPD_RETURN_IF_ERROR(RenameEntry(entry, aside + "/" + name));
+    if (Exists(entry)) TAOPD_RETURN_IF_ERROR(RenamePath(entry, aside + "/" + name));
   }
   return SyncDirectory(path_);
 }
 
 void RunDirectory::DeleteOldRun() {
   old_run_is_aside_ = false;
-  const absl::Status status = keeps_old_run_ ? NameKept(path_) : RemoveEntry(AsideDir());
+  const absl::Status status = keeps_old_run_ ? NameKept(path_) : RemoveAll(AsideDir());
   if (status.ok()) return;
   LogWarning(keeps_old_run_ ? "the files of the earlier run have no name yet; the next start "
                               "gives them one"

@@ -213,8 +213,8 @@ absl::Status RunEvaluations::Record(int64_t step, const EvalResult& result) {
   TAOPD_ASSIGN_OR_RETURN(const Metrics metrics,
                          WithExitCode(kExitUnavailable, MetricsOfRoot(&group_, result.metrics)));
   run_.output().Write(step, metrics);
-  std::error_code error;  // leftovers do not match any later evaluation
-  if (group_.is_root()) std::filesystem::remove_all(JournalDir(), error);
+  // Leftovers do not match any later evaluation.
+  if (group_.is_root()) RemoveAll(JournalDir()).IgnoreError();
   ObserveMetrics(step, metrics);
   return absl::OkStatus();
 }

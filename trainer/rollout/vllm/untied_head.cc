@@ -41,9 +41,6 @@ absl::StatusOr<std::unique_ptr<UntiedHead>> UntiedHead::Make(const std::string& 
   return std::unique_ptr<UntiedHead>(new UntiedHead(path));
 }
 
-UntiedHead::~UntiedHead() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
+UntiedHead::~UntiedHead() { RemoveAll(path_).IgnoreError(); }
 
 }  // namespace taopd

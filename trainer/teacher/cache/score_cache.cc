@@ -202,9 +202,7 @@ absl::Status ScoreCache::Write(const std::string& key, const std::string& bytes)
     const FileDescriptor file(fd);
     status = WriteAll(fd, std::as_bytes(std::span(bytes)), temporary);
   }
-  if (status.ok() && ::rename(temporary.c_str(), path.c_str()) != 0) {
-    status = FileError("rename", temporary, errno);
-  }
+  if (status.ok()) status = RenamePath(temporary, path);
   if (!status.ok()) ::unlink(temporary.c_str());
   return status;
 }
