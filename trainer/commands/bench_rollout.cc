@@ -128,9 +128,12 @@ absl::Status BenchRollout(const TrainConfig& config, const BenchRolloutRequest& 
                                                      config.trainer.device, /*optimizer=*/nullptr),
                                          "student.model")));
   std::error_code error;
-  const std::string parent = config.rollout.weights_dir.empty()
-                                 ? std::filesystem::temp_directory_path(error).string()
-                                 : config.rollout.weights_dir;
+  std::filesystem::path parent = config.rollout.weights_dir;
+  if (parent.empty()) parent = std::filesystem::temp_directory_path(error);
+  if (error) {
+    return BadUsage(InvalidArgument("there is no directory for temporary files (", error.message(),
+                                    "): set TMPDIR or rollout.weights_dir"));
+  }
   const std::string directory =
       Concat(std::filesystem::absolute(parent, error).string(), "/bench-rollout-", ::getpid());
   std::vector<std::vector<std::string>> groups;

@@ -36,6 +36,7 @@ absl::StatusOr<int64_t> BytesOfWholeLines(const std::string& path) {
     const int64_t begin = std::max<int64_t>(0, size - static_cast<int64_t>(block.size()));
     file.seekg(begin);
     file.read(block.data(), size - begin);
+    if (!file) return DataLoss(path, ": cannot be read");
     const size_t newline = std::string_view(block.data(), size - begin).rfind('\n');
     if (newline != std::string_view::npos) return begin + static_cast<int64_t>(newline) + 1;
     size = begin;

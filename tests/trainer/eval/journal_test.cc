@@ -48,7 +48,8 @@ TEST(EvalJournal, ANewEvaluationReplacesTheOldOneWithItsFirstResponse) {
 TEST(EvalJournal, AFileThatCannotBeWrittenIsSaidAtOnce) {
   TempDir dir;
   std::filesystem::create_directory(dir.File("r.jsonl"));
-  EXPECT_FALSE(EvalJournal::Open(dir.File("r.jsonl"), kEvaluation, true).ok());
+  for (const bool overwrite : {true, false})
+    EXPECT_FALSE(EvalJournal::Open(dir.File("r.jsonl"), kEvaluation, overwrite).ok());
 }
 
 TEST(EvalJournal, HalfALineIsCutAtEveryPlace) {

@@ -36,11 +36,13 @@ absl::Status AddWeightFiles(const std::string& dir, Json* evaluation) {
     if (name.find(".safetensors") == std::string::npos) continue;
     std::error_code error;
     const std::string path = dir + "/" + name;
+    const auto bytes = std::filesystem::file_size(path, error);
+    if (error) return Internal("cannot read ", path, ": ", error.message());
     const auto time =
         std::chrono::file_clock::to_sys(std::filesystem::last_write_time(path, error));
-    (*evaluation)["weights"].push_back({{"file", name},
-                                        {"bytes", std::filesystem::file_size(path, error)},
-                                        {"unix_ns", time.time_since_epoch().count()}});
+    if (error) return Internal("cannot read ", path, ": ", error.message());
+    (*evaluation)["weights"].push_back(
+        {{"file", name}, {"bytes", bytes}, {"unix_ns", time.time_since_epoch().count()}});
   }
   return absl::OkStatus();
 }

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "common/base/log.h"
+#include "common/io/file.h"
 #include "common/io/jsonl.h"
 #include "trainer/commands/process.h"
 #include "trainer/commands/train/setup/ranks.h"
@@ -159,14 +160,15 @@ void StepReport::WriteRollouts(const StepResult& result) const {
   if (count == 0) return;
   const std::string path = run_.run_dir() + "/rollouts.jsonl";
   std::error_code error;
+  absl::Status status;
   if (std::filesystem::exists(path, error) &&
       static_cast<int64_t>(std::filesystem::file_size(path, error)) >
           TrainerConfig::kMaxRolloutLogBytes) {
-    std::filesystem::rename(path, run_.run_dir() + "/rollouts.1.jsonl", error);
+    status = RenamePath(path, run_.run_dir() + "/rollouts.1.jsonl");
   }
   const Tokenizer* const tokenizer = run_.student().tokenizer.get();
   absl::StatusOr<JsonlWriter> writer = JsonlWriter::Open(path);
-  absl::Status status = writer.status();
+  status.Update(writer.status());
   for (int64_t i = 0; status.ok() && i < count; ++i) {
     const int64_t index = i * size / count;
     const Rollout& rollout = result.rollouts[index];
