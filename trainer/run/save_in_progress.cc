@@ -3,6 +3,7 @@
 #include <absl/time/clock.h>
 
 #include <chrono>
+#include <system_error>
 #include <utility>
 
 #include "common/base/log.h"
@@ -25,6 +26,18 @@ auto CatchExceptionsOf(const Write& write) -> decltype(write()) {
     return write();
   } catch (const std::exception& error) {
     return ResourceExhausted("writing a checkpoint: ", MessageOf(error));
+  }
+}
+
+// Runs `work` in a thread. If none can be started, the future has `failed` of the error instead.
+template <typename Work, typename Failed>
+auto Launch(Work work, const Failed& failed) -> std::future<decltype(work())> {
+  try {
+    return std::async(std::launch::async, std::move(work));
+  } catch (const std::system_error& error) {
+    std::promise<decltype(work())> result;
+    result.set_value(failed(ResourceExhausted("no thread to write a checkpoint: ", error.what())));
+    return result.get_future();
   }
 }
 
@@ -54,9 +67,10 @@ std::unique_ptr<SaveInProgress> SaveInProgress::Start(ProcessGroup* group, Check
   if (!dir_of_root.ok()) {
     save->FinishAsFailed(dir_of_root.status());
   } else if (!group->is_root() && !dir_of_root->empty()) {
-    save->part_ = std::async(std::launch::async, [write = std::move(write), dir = *dir_of_root] {
-      return CatchExceptionsOf([&] { return write(dir); });
-    });
+    save->part_ =
+        Launch([write = std::move(write),
+                dir = *dir_of_root] { return CatchExceptionsOf([&] { return write(dir); }); },
+               [](const absl::Status& error) { return error; });
   }
   return save;
 }
@@ -86,7 +100,11 @@ std::future<std::string> SaveInProgress::StartWhole(CheckpointStore* store, Writ
     saved.duration = absl::Now() - start;
     return saved;
   };
-  whole_ = std::async(std::launch::async, std::move(save));
+  whole_ = Launch(std::move(save), [&](const absl::Status& error) {
+    begun->set_value("");
+    LogSaved(step_, error);
+    return SaveResult{step_, error, absl::ZeroDuration()};
+  });
   return begun->get_future();
 }
 

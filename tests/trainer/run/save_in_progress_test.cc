@@ -3,6 +3,7 @@
 #include "trainer/run/save_in_progress.h"
 
 #include <absl/synchronization/notification.h>
+#include <pthread.h>
 
 #include <filesystem>
 #include <stdexcept>
@@ -87,6 +88,29 @@ TEST(SaveInProgressTest, AnErrorOfOneRankIsThatOfAll) {
       EXPECT_TRUE(HasCheckpoint(dir.path(), 4));
     }
   }
+}
+
+// Sets the size of the stacks of new threads. None can start if no address space has this size.
+void SetStackSize(size_t bytes) {
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, bytes);
+  EXPECT_EQ(pthread_setattr_default_np(&attributes), 0);
+  pthread_attr_destroy(&attributes);
+}
+
+TEST(SaveInProgressTest, AThreadThatCannotStartIsAnErrorOfAll) {
+  const TempDir dir;
+  WithStore(dir.path(), [&](ProcessGroup& group, CheckpointStore* store) {
+    for (const int64_t step : {3, 4}) {
+      if (group.is_root()) SetStackSize(step == 3 ? size_t{1} << 50 : size_t{8} << 20);
+      const auto save = SaveInProgress::Start(
+          &group, store, step, [&](const std::string& to) { return WritePart(group, to); });
+      EXPECT_TRUE(save->IsDone(/*waits=*/true));
+      EXPECT_EQ(absl::IsResourceExhausted(save->result().path.status()), step == 3);
+    }
+  });
+  EXPECT_TRUE(HasCheckpoint(dir.path(), 4));
 }
 
 TEST(SaveInProgressTest, ARunThatEndsGivesItUp) {
