@@ -1,9 +1,9 @@
-#include <string>
-
-#include "common/base/status.h"
 #include "trainer/cli/config_flags.h"
 
 #include <CLI/CLI.hpp>
+#include <string>
+
+#include "common/base/status.h"
 
 namespace taopd {
 namespace {

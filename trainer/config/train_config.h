@@ -184,7 +184,7 @@ struct TrainerConfig : ProcessConfig {
   // A larger file of rollouts is renamed (rollout_dumps).
   static constexpr int64_t kMaxRolloutLogBytes = int64_t{64} << 20;
   // Each step of this keeps the rollouts and scores of one more step in memory and in checkpoints,
-  // and trains on older responses. Peers advise at most 8.
+  // and trains on older responses. Other projects advise at most 8.
   static constexpr int64_t kMaxAsyncSteps = 8;
   // The value of auto before the memory plan has chosen.
   static constexpr int64_t kDefaultMicroBatchTokens = 16384;

@@ -6,8 +6,7 @@
 //   id                        text or number, copied to the result
 //   objective                 a name that `taopd-trainer objectives` lists
 //   terms                     [{name, weight}, ...], instead of objective
-//   beta, entropy_threshold,  optional, for the objectives that read them
-//   max_rho
+//   beta, max_rho, ...        optional; any of kObjectiveParameters
 //   logits                    [V] the student's logits
 //   support_ids               [k]
 //   teacher_logprobs          [k] null stands for a probability of zero

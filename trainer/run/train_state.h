@@ -10,6 +10,8 @@
 //   pending/, in_flight/   rollouts that the checkpoint's weights cannot generate again (train
 //                          only; trainer/step/rollouts/pending_step.h)
 //   guard.json             the state of the collapse guard (train only)
+//   probe.json             the responses that policy/kl_to_start is measured on (train only, if
+//                          it is measured)
 //
 // Random numbers need no entry, because the seed and the step determine every stream.
 #pragma once

@@ -30,7 +30,7 @@ enum class SupportKind { kTeacher, kStudent, kUnion, kFullVocabulary };
 
 struct SupportOptions {
   SupportKind kind = SupportKind::kTeacher;
-  int32_t teacher_top_k = 16;  // 0 for kStudent
+  int32_t teacher_top_k = 16;  // 0 for kStudent, or without a teacher
   int32_t student_top_k = 0;   // 0 for kTeacher and kFullVocabulary
   bool teacher_entropy = false;
   // The teacher divides its logits by this before it scores. The student has a temperature of its

@@ -17,9 +17,9 @@ absl::StatusOr<EngineTeacherClient::Started> SelfTeacher::Start() {
   EngineOptions engine = options_.engine;
   if (engine.max_model_len > config.max_position_embeddings) {
     return InvalidArgument(
-        "the longest of data.max_teacher_prompt_length and data.max_prompt_length that is sent, + "
-        "data.max_response_length = ",
-        engine.max_model_len, " exceeds the student's max_position_embeddings ",
+        "the longest prompt that the teacher is sent (data.max_teacher_prompt_length or "
+        "data.max_prompt_length) and data.max_response_length are together ",
+        engine.max_model_len, " tokens, which exceeds the student's max_position_embeddings ",
         config.max_position_embeddings);
   }
   engine.max_dense_vocab_size = config.vocab_size;

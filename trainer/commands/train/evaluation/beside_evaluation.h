@@ -22,6 +22,8 @@ struct EvaluationPart {
   // Makes this rank's part of an evaluation of `problems`, which must outlive it.
   EvaluationPart(const TrainConfig& config, const std::vector<PromptRecord>& problems,
                  ProcessGroup* group);
+  EvaluationPart(const EvaluationPart&) = delete;  // `records` may point into the object
+  EvaluationPart& operator=(const EvaluationPart&) = delete;
 
   // Whether this rank measures anything.
   bool has_work = true;
