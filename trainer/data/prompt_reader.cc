@@ -15,25 +15,6 @@ using Json = nlohmann::ordered_json;
 // The path of the answer in verl's files.
 constexpr char kVerlAnswer[] = "reward_model.ground_truth";
 
-absl::StatusOr<std::vector<int32_t>> ReadIds(const Json& list, const std::string& key,
-                                             int64_t vocab_size) {
-  if (!list.is_array()) return InvalidArgument("\"", key, "\" is not a list of token ids");
-  std::vector<int32_t> ids;
-  ids.reserve(list.size());
-  for (const Json& item : list) {
-    const bool in_range =
-        item.is_number_unsigned()  ? item.get<uint64_t>() < static_cast<uint64_t>(vocab_size)
-        : item.is_number_integer() ? item.get<int64_t>() >= 0 && item.get<int64_t>() < vocab_size
-                                   : false;
-    if (!in_range) {
-      return InvalidArgument("\"", key, "\"[", ids.size(), "] = ", item.dump(),
-                             " is not a token id below the vocabulary size ", vocab_size);
-    }
-    ids.push_back(item.get<int32_t>());
-  }
-  return ids;
-}
-
 absl::Status CheckMessages(const Json& messages, const std::string& key) {
   if (messages.empty()) return InvalidArgument("\"", key, "\" is an empty list of messages");
   for (size_t i = 0; i < messages.size(); ++i) {
@@ -115,7 +96,8 @@ absl::Status PromptReader::ReadPrompt(const PromptSpec& spec, const Json& row, R
           "\"", key,
           "_ids\" are token ids: no prompt template or system prompt can be put around them");
     }
-    TAOPD_ASSIGN_OR_RETURN(record->prompt_ids, ReadIds(*ids, key + "_ids", options_.vocab_size));
+    TAOPD_ASSIGN_OR_RETURN(record->prompt_ids,
+                           ReadTokenIds(*ids, key + "_ids", options_.vocab_size));
     return record->prompt_ids.empty() ? InvalidArgument("the prompt is empty") : absl::OkStatus();
   }
   const Json* prompt = FindPath(row, key);
@@ -350,7 +332,8 @@ absl::Status PromptReader::ReadResponse(const Json& row, PromptRecord* record) c
   const std::string& key = options_.response_key;
   bool has_end = false;
   if (const Json* ids = FindPath(row, key + "_ids"); ids != nullptr && !ids->is_null()) {
-    TAOPD_ASSIGN_OR_RETURN(record->response_ids, ReadIds(*ids, key + "_ids", options_.vocab_size));
+    TAOPD_ASSIGN_OR_RETURN(record->response_ids,
+                           ReadTokenIds(*ids, key + "_ids", options_.vocab_size));
   } else if (const Json* text = FindPath(row, key); text != nullptr) {
     has_end = text->is_array();
     if (has_end) {

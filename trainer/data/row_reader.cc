@@ -34,4 +34,23 @@ const nlohmann::ordered_json* FindPath(const nlohmann::ordered_json& row, const 
   }
 }
 
+absl::StatusOr<std::vector<int32_t>> ReadTokenIds(const nlohmann::ordered_json& list,
+                                                  const std::string& key, int64_t num_ids) {
+  if (!list.is_array()) return InvalidArgument("\"", key, "\" is not a list of token ids");
+  std::vector<int32_t> ids;
+  ids.reserve(list.size());
+  for (const nlohmann::ordered_json& item : list) {
+    const bool in_range =
+        item.is_number_unsigned()  ? item.get<uint64_t>() < static_cast<uint64_t>(num_ids)
+        : item.is_number_integer() ? item.get<int64_t>() >= 0 && item.get<int64_t>() < num_ids
+                                   : false;
+    if (!in_range) {
+      return InvalidArgument("\"", key, "\"[", ids.size(), "] = ", item.dump(),
+                             " is not a token id from 0 to ", num_ids - 1);
+    }
+    ids.push_back(item.get<int32_t>());
+  }
+  return ids;
+}
+
 }  // namespace taopd

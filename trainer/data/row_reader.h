@@ -27,4 +27,9 @@ absl::Status ReadRows(
 // A key whose name is the whole rest of the path takes precedence.
 const nlohmann::ordered_json* FindPath(const nlohmann::ordered_json& row, const std::string& path);
 
+// Reads a list of token ids, each below `num_ids`. Returns INVALID_ARGUMENT, which calls the list
+// `key`, for anything else.
+absl::StatusOr<std::vector<int32_t>> ReadTokenIds(const nlohmann::ordered_json& list,
+                                                  const std::string& key, int64_t num_ids);
+
 }  // namespace taopd

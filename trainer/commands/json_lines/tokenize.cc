@@ -5,25 +5,12 @@
 #include "common/text/tokenizer/tokenizer.h"
 #include "trainer/cli/subcommand.h"
 #include "trainer/commands/json_lines/json_lines.h"
+#include "trainer/data/row_reader.h"
 
 namespace taopd {
 namespace {
 
 using nlohmann::ordered_json;
-
-absl::StatusOr<std::vector<int32_t>> Ids(const ordered_json& line, const Tokenizer& tokenizer) {
-  if (!line["ids"].is_array()) return InvalidArgument("ids is not an array");
-  std::vector<int32_t> ids;
-  for (const ordered_json& id : line["ids"]) {
-    if (!id.is_number_unsigned() ||
-        id.get<uint64_t>() >= static_cast<uint64_t>(tokenizer.vocab_size())) {
-      return InvalidArgument("ids holds ", id.dump(), ", which is not an id below ",
-                             tokenizer.vocab_size());
-    }
-    ids.push_back(id.get<int32_t>());
-  }
-  return ids;
-}
 
 absl::StatusOr<ordered_json> AnswerLine(const ordered_json& line, const Tokenizer& tokenizer) {
   TAOPD_RETURN_IF_ERROR(
@@ -35,7 +22,7 @@ absl::StatusOr<ordered_json> AnswerLine(const ordered_json& line, const Tokenize
   TAOPD_ASSIGN_OR_RETURN(const bool skip_special, ReadFlag(line, "skip_special_tokens", false));
   std::vector<int32_t> ids;
   if (line.contains("ids")) {
-    TAOPD_ASSIGN_OR_RETURN(ids, Ids(line, tokenizer));
+    TAOPD_ASSIGN_OR_RETURN(ids, ReadTokenIds(line["ids"], "ids", tokenizer.vocab_size()));
   } else {
     if (!line["text"].is_string()) return InvalidArgument("text is not a string");
     ids = tokenizer.Encode(line["text"].get_ref<const std::string&>(), add_special);

@@ -23,20 +23,12 @@
 namespace taopd {
 namespace {
 
-absl::StatusOr<std::vector<int32_t>> ReadTokenIds(const nlohmann::ordered_json& row,
-                                                  const char* key) {
+absl::StatusOr<std::vector<int32_t>> ReadSomeIds(const nlohmann::ordered_json& row,
+                                                 const char* key) {
   const auto found = row.find(key);
-  if (found == row.end() || !found->is_array() || found->empty()) {
+  if (found == row.end() || found->empty())
     return InvalidArgument(key, " must be a list of token ids that is not empty");
-  }
-  std::vector<int32_t> ids;
-  for (const nlohmann::ordered_json& id : *found) {
-    if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() > INT32_MAX) {
-      return InvalidArgument(key, " has an entry that is not an id: ", id.dump().substr(0, 40));
-    }
-    ids.push_back(id.get<int32_t>());
-  }
-  return ids;
+  return ReadTokenIds(*found, key, int64_t{INT32_MAX} + 1);
 }
 
 // The sequences of a file.
@@ -77,8 +69,8 @@ absl::StatusOr<Sequences> ReadSequences(const TrainConfig& config, const std::st
   const auto add = [&](const nlohmann::ordered_json& row, int64_t) -> absl::Status {
     if (!row.is_object()) return InvalidArgument("a row must be a JSON object");
     Rollout rollout;
-    TAOPD_ASSIGN_OR_RETURN(rollout.prompt_ids, ReadTokenIds(row, "prompt_ids"));
-    TAOPD_ASSIGN_OR_RETURN(rollout.response_ids, ReadTokenIds(row, "response_ids"));
+    TAOPD_ASSIGN_OR_RETURN(rollout.prompt_ids, ReadSomeIds(row, "prompt_ids"));
+    TAOPD_ASSIGN_OR_RETURN(rollout.response_ids, ReadSomeIds(row, "response_ids"));
     const auto source = row.find(config.data.source_key);
     if (source != row.end() && source->is_string()) rollout.source = source->get<std::string>();
     std::vector<int32_t> teacher_prompt_ids;
