@@ -1,5 +1,6 @@
 #include "trainer/checkpoint/checkpoint_store.h"
 
+#include <absl/strings/str_format.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -9,7 +10,6 @@
 #include <cerrno>
 #include <charconv>
 #include <csignal>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <set>
@@ -30,8 +30,7 @@ constexpr char kTrashPrefix[] = ".trash-";
 constexpr char kMiniBatchInfix[] = "-mini-";
 
 std::string StepName(int64_t step, int64_t mini_batch) {
-  char name[32];
-  std::snprintf(name, sizeof(name), "step-%06lld", static_cast<long long>(step));
+  const std::string name = absl::StrFormat("step-%06d", step);
   return mini_batch == 0 ? name : Concat(name, kMiniBatchInfix, mini_batch);
 }
 

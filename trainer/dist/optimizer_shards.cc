@@ -1,7 +1,8 @@
 #include "trainer/dist/optimizer_shards.h"
 
+#include <absl/strings/str_format.h>
+
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -19,10 +20,7 @@ using nlohmann::json;
 constexpr char kShardingInfo[] = "DCP_SHARDING_INFO";
 
 std::string ShardName(int64_t rank, size_t part, size_t num_parts) {
-  char name[96];
-  std::snprintf(name, sizeof(name), "shard-%05lld-model-%05zu-of-%05zu.safetensors",
-                static_cast<long long>(rank), part, num_parts);
-  return name;
+  return absl::StrFormat("shard-%05d-model-%05d-of-%05d.safetensors", rank, part, num_parts);
 }
 
 // Consecutive elements of a stored tensor.

@@ -204,8 +204,7 @@ absl::Status GrpcRolloutWorker::SetWeights(const PolicyWeights& weights,
 
 absl::Status GrpcRolloutWorker::SendFiles(const PolicyWeights& weights,
                                           const std::stop_token& stop) {
-  TAOPD_ASSIGN_OR_RETURN(std::vector<std::string> names, ListDirectory(weights.directory));
-  std::sort(names.begin(), names.end());
+  TAOPD_ASSIGN_OR_RETURN(const auto names, ListDirectory(weights.directory));
   for (const std::string& name : names) TAOPD_RETURN_IF_ERROR(SendFile(weights, name, stop));
   return absl::OkStatus();
 }

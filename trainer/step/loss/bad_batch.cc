@@ -1,7 +1,8 @@
 #include "trainer/step/loss/bad_batch.h"
 
+#include <absl/strings/str_format.h>
+
 #include <cmath>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "common/io/file.h"
@@ -52,9 +53,7 @@ absl::Status WriteBadBatch(const BadBatch& batch, const std::string& dir, int64_
                      {"bad_row", batch.bad_row},
                      {"prompt_id", batch.prompt_id},
                      {"sequences", std::move(sequences)}};
-  char name[64];
-  std::snprintf(name, sizeof(name), "/step-%06lld-mini-%lld.json",
-                static_cast<long long>(batch.step), static_cast<long long>(batch.mini_batch));
+  const std::string name = absl::StrFormat("/step-%06d-mini-%d.json", batch.step, batch.mini_batch);
   return WriteFileAtomically(dir + name, json.dump(1, ' ', false, Json::error_handler_t::replace));
 }
 

@@ -1,9 +1,9 @@
 #include "trainer/step/rollouts/pending_step.h"
 
 #include <absl/strings/numbers.h>
+#include <absl/strings/str_format.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <list>
 #include <utility>
@@ -29,11 +29,7 @@ constexpr const char* kDtype<float> = "F32";
 template <>
 constexpr const char* kDtype<double> = "F64";
 
-std::string SequenceName(int64_t number) {
-  char name[32];
-  std::snprintf(name, sizeof(name), "sequence-%06lld.", static_cast<long long>(number));
-  return name;
-}
+std::string SequenceName(int64_t number) { return absl::StrFormat("sequence-%06d.", number); }
 
 // Reads the tensors of all files of a directory.
 class StoredTensors {
@@ -208,11 +204,7 @@ absl::Status SetCounts(const std::vector<int64_t>& counts, int64_t sequence, Sco
   return absl::OkStatus();
 }
 
-std::string RankFile(int64_t rank) {
-  char name[32];
-  std::snprintf(name, sizeof(name), "/rank-%05lld.safetensors", static_cast<long long>(rank));
-  return name;
-}
+std::string RankFile(int64_t rank) { return absl::StrFormat("/rank-%05d.safetensors", rank); }
 
 absl::Status ReadNumbers(StoredTensors& reader, PendingStep* step) {
   std::vector<double> sums, seconds;
@@ -382,16 +374,15 @@ absl::StatusOr<PendingStep> ReadPendingStep(const std::string& dir, const TrainC
 absl::Status WriteStepsInFlight(const std::vector<StepInFlight>& steps, int64_t rank,
                                 const std::string& dir) {
   for (const StepInFlight& step : steps) {
-    char name[32];
-    std::snprintf(name, sizeof(name), "/step-%06lld", static_cast<long long>(step.step + 1));
-    TAOPD_RETURN_IF_ERROR(MakeDirectories(dir + name));
+    const std::string step_dir = dir + absl::StrFormat("/step-%06d", step.step + 1);
+    TAOPD_RETURN_IF_ERROR(MakeDirectories(step_dir));
     TensorFile writer;
     for (const auto& [sequence, item] : step.rollouts) {
       const bool is_scored = step.scored.contains(sequence);
       TAOPD_RETURN_IF_ERROR(writer.AddRollout(
           sequence, *item, is_scored ? StoredPart::kScores : StoredPart::kRollout));
     }
-    TAOPD_RETURN_IF_ERROR(writer.Write(dir + name + RankFile(rank)));
+    TAOPD_RETURN_IF_ERROR(writer.Write(step_dir + RankFile(rank)));
   }
   return absl::OkStatus();
 }
@@ -399,8 +390,7 @@ absl::Status WriteStepsInFlight(const std::vector<StepInFlight>& steps, int64_t 
 absl::StatusOr<std::vector<StepInFlight>> ReadStepsInFlight(
     const std::string& dir, const TrainConfig& config, const Shares& shares,
     const std::vector<std::string>& changed) {
-  TAOPD_ASSIGN_OR_RETURN(std::vector<std::string> names, ListDirectory(dir));
-  std::sort(names.begin(), names.end());
+  TAOPD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(dir));
   const SupportOptions support = MakeSupportOptions(config, /*vocab_size=*/0);
   const std::string changed_setting = ChangedSettingOfScores(config, changed);
   std::vector<StepInFlight> steps;
