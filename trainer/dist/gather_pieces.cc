@@ -3,6 +3,8 @@
 #include <deque>
 #include <utility>
 
+#include "trainer/optim/flat_gradients.h"
+
 namespace taopd {
 namespace {
 
@@ -35,7 +37,7 @@ absl::Status GatherPieces(const ParameterLayout& layout, ProcessGroup* group,
                           const PieceElements& mine) {
   const at::NoGradGuard no_grad;
   const auto all = [&](const ParameterPiece& piece) {
-    return parameters[piece.position].second.view({-1}).narrow(0, piece.offset, piece.size);
+    return ElementsOf(parameters[piece.position].second, piece);
   };
   if (group->world_size() == 1) {
     for (const ParameterPiece& piece : layout.Pieces(layout.Shard(0)))

@@ -125,8 +125,7 @@ absl::Status ShardedOptimizer::Update(double lr, double grad_norm) {
 absl::Status ShardedOptimizer::GatherWeights() {
   const FlatGradients& gradients = optimizer_->gradients();
   const auto in_parameter = [&](const ParameterPiece& piece) {
-    return gradients.parameters()[piece.position].second.view({-1}).narrow(0, piece.offset,
-                                                                           piece.size);
+    return ElementsOf(gradients.parameters()[piece.position].second, piece);
   };
   return GatherPieces(optimizer_->layout(), group_, gradients.parameters(), in_parameter);
 }

@@ -11,13 +11,6 @@
 #include "common/model/weights/weights.h"
 
 namespace taopd {
-namespace {
-
-at::Tensor Elements(const at::Tensor& tensor, const ParameterPiece& piece) {
-  return tensor.view({-1}).narrow(0, piece.offset, piece.size);
-}
-
-}  // namespace
 
 AdamW::AdamW(std::vector<NamedParameter> parameters, const OptimizerConfig& config,
              const AdamWOptions& options)
@@ -47,7 +40,7 @@ AdamW::AdamW(std::vector<NamedParameter> parameters, const OptimizerConfig& conf
     const int64_t place = PlaceOf(piece);
     const at::Tensor& parameter = named[piece.position].second;
     AdamWState state;
-    state.parameter = Elements(parameter, piece);
+    state.parameter = ElementsOf(parameter, piece);
     state.gradient = gradients_.Range({piece.flat_begin, piece.flat_begin + piece.size});
     state.exp_avg = exp_avg_S.narrow(0, place, piece.size);
     state.exp_avg_sq = exp_avg_sq_S.narrow(0, place, piece.size);

@@ -27,6 +27,11 @@
 
 namespace taopd {
 
+// Returns a view of a piece of `parameter`.
+inline at::Tensor ElementsOf(const at::Tensor& parameter, const ParameterPiece& piece) {
+  return parameter.view({-1}).narrow(0, piece.offset, piece.size);
+}
+
 class FlatGradients {
  public:
   // Allocates the sums on the parameters' device and fills them with zeros. They cover all
