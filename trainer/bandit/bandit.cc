@@ -101,9 +101,7 @@ std::vector<int32_t> SupportOf(const Options& options, uint32_t needs,
 
 TrajectoryPoint MakePoint(int64_t step, const std::vector<double>& logits,
                           const std::vector<double>& log_q, const std::vector<int32_t>& support) {
-  TrajectoryPoint point;
-  point.step = step;
-  point.logits = logits;
+  TrajectoryPoint point = {.step = step, .logits = logits};
   const std::vector<double> log_p = cpu::LogSoftmax(logits);
   for (int32_t v = 0; v < kNumArms; ++v) {
     point.full_kl += std::exp(log_p[v]) * (log_p[v] - log_q[v]);

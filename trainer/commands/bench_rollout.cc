@@ -89,9 +89,9 @@ absl::StatusOr<Measurement> MeasureEndpoints(const TrainConfig& config,
   RolloutNeeds needs = RolloutNeedsOf(config, *student);
   needs.max_model_len = request.prompt_tokens + request.response_tokens;
   needs.sampling.num_log_probs = 0;
-  RemoteRolloutOptions options;
-  options.max_in_flight = config.rollout.max_in_flight;
-  options.outage_budget = absl::Seconds(config.rollout.connect_timeout_s);
+  const RemoteRolloutOptions options = {
+      .max_in_flight = config.rollout.max_in_flight,
+      .outage_budget = absl::Seconds(config.rollout.connect_timeout_s)};
   const auto count = request.num_requests * static_cast<int64_t>(endpoints.size());
   const int64_t vocab_size = needs.vocab_size;
   RemoteRolloutEngine engine(std::move(workers), std::move(needs), options);

@@ -209,16 +209,14 @@ absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeRolloutEngine(
 
 RolloutNeeds RolloutNeedsOf(const TrainConfig& config, const Student& student) {
   const ModelConfig& model = student.decoder->config();
-  RolloutNeeds needs;
-  needs.vocab_size = model.vocab_size;
-  needs.max_model_len = config.data.max_prompt_length + config.data.max_response_length;
-  needs.dtype = ConfigDtype(student.decoder->dtype());
-  needs.has_adapters = student.decoder->lora() != nullptr;
-  needs.base_revision = student.base_revision;
-  needs.has_tied_head = model.tie_word_embeddings;
-  needs.eos_token_ids = model.eos_token_ids;
-  needs.sampling = RolloutSampling(config);
-  return needs;
+  return {.vocab_size = model.vocab_size,
+          .max_model_len = config.data.max_prompt_length + config.data.max_response_length,
+          .dtype = ConfigDtype(student.decoder->dtype()),
+          .base_revision = student.base_revision,
+          .has_adapters = student.decoder->lora() != nullptr,
+          .has_tied_head = model.tie_word_embeddings,
+          .eos_token_ids = model.eos_token_ids,
+          .sampling = RolloutSampling(config)};
 }
 
 absl::StatusOr<RolloutWorkerOptions> WorkerOptionsOf(const TrainConfig& config) {
@@ -236,11 +234,9 @@ absl::StatusOr<RolloutWorkerOptions> WorkerOptionsOf(const TrainConfig& config) 
 }
 
 HeadOptions MakeHeadOptions(const TrainConfig& config) {
-  HeadOptions options;
-  options.objective = config.LossTerms();
-  options.temperature = config.rollout.temperature;
-  options.workspace_bytes = BytesOfMib(config.trainer.head_workspace_mb);
-  return options;
+  return {.objective = config.LossTerms(),
+          .temperature = config.rollout.temperature,
+          .workspace_bytes = BytesOfMib(config.trainer.head_workspace_mb)};
 }
 
 SelfTeacherOptions MakeSelfTeacherOptions(const TrainConfig& config) {

@@ -15,10 +15,10 @@ absl::StatusOr<EvalResult> MeasureStudent(const TrainConfig& config,
                                           const AccuracyPart& part, EvalJournal* journal) {
   if (config.eval.measure == EvalMeasure::kKl) {
     const int64_t top_k = config.eval.kl_top_k > 0 ? config.eval.kl_top_k : config.teacher.top_k;
-    KlEvaluationOptions options;
-    options.top_k = static_cast<int32_t>(top_k);
-    options.micro_batch_tokens = config.trainer.MicroBatchTokens();
-    options.head_workspace_bytes = BytesOfMib(config.trainer.head_workspace_mb);
+    KlEvaluationOptions options = {
+        .top_k = static_cast<int32_t>(top_k),
+        .micro_batch_tokens = config.trainer.MicroBatchTokens(),
+        .head_workspace_bytes = BytesOfMib(config.trainer.head_workspace_mb)};
     if (on_wait) options.on_wait = std::move(on_wait);
     options.journal = journal;
     EvalResult result;
@@ -27,16 +27,14 @@ absl::StatusOr<EvalResult> MeasureStudent(const TrainConfig& config,
     return result;
   }
   LocalSource source(model.engine, model.tokenizer);
-  AccuracyRun run;
-  run.config = &config.eval;
-  run.seed = config.run.seed;
-  run.problems = &records;
-  run.source = &source;
-  run.part = part;
-  run.journal = journal;
-  run.journal_may_fail = true;
-  run.on_wait = std::move(on_wait);
-  return EvaluateAccuracy(run);
+  return EvaluateAccuracy({.config = &config.eval,
+                           .seed = static_cast<uint64_t>(config.run.seed),
+                           .problems = &records,
+                           .source = &source,
+                           .journal = journal,
+                           .journal_may_fail = true,
+                           .part = part,
+                           .on_wait = std::move(on_wait)});
 }
 
 }  // namespace taopd

@@ -29,13 +29,11 @@ DatasetOptions MakeOptions(const DataConfig& data, const PromptModel& model) {
 }
 
 TeacherPromptOptions TeacherPromptOptionsOf(const DataConfig& data) {
-  TeacherPromptOptions options;
-  options.key = data.teacher_prompt_key;
-  options.row_template = RowTemplate(data.teacher_prompt_template);
-  options.missing = data.teacher_prompt_missing;
-  options.max_length = data.MaxTeacherPromptLength();
-  options.sibling_length = data.max_response_length;
-  return options;
+  return {.key = data.teacher_prompt_key,
+          .row_template = RowTemplate(data.teacher_prompt_template),
+          .missing = data.teacher_prompt_missing,
+          .max_length = data.MaxTeacherPromptLength(),
+          .sibling_length = data.max_response_length};
 }
 
 absl::StatusOr<PromptTemplate> SectionTemplate(const std::string& section,

@@ -57,12 +57,10 @@ absl::StatusOr<ResponseOutcome> OutcomeOfRow(const Json& row, const PromptRecord
     return FailedPrecondition("holds ", row.at("id").dump(), " as problem ",
                               row.at("problem").dump(), ", here \"", problem.id, "\"");
   }
-  ResponseOutcome outcome;
-  outcome.correct = row.at("correct").get<bool>();
-  outcome.truncated = row.at("truncated").get<bool>();
-  outcome.extracted = row.at("extracted").get<std::string>();
-  outcome.num_tokens = row.at("num_tokens").get<int64_t>();
-  return outcome;
+  return ResponseOutcome{.correct = row.at("correct").get<bool>(),
+                         .extracted = row.at("extracted").get<std::string>(),
+                         .truncated = row.at("truncated").get<bool>(),
+                         .num_tokens = row.at("num_tokens").get<int64_t>()};
 }
 
 // Returns the number of responses to a problem.
@@ -132,12 +130,10 @@ absl::Status AccuracyEvaluation::Plan(const ResponsesBySource& n_by_source) {
           const bool kept,
           RestoreFromJournal(static_cast<int64_t>(p), sample, shown ? &samples_.back() : nullptr));
       if (kept) continue;
-      EvalTask task;
-      task.problem = &problem;
-      task.problem_index = static_cast<int64_t>(p);
-      task.sample = sample;
-      task.seed = DeriveSeed(run_.seed, "eval", {p, static_cast<uint64_t>(sample)});
-      tasks_.push_back(task);
+      tasks_.push_back({.problem = &problem,
+                        .problem_index = static_cast<int64_t>(p),
+                        .sample = sample,
+                        .seed = DeriveSeed(run_.seed, "eval", {p, static_cast<uint64_t>(sample)})});
       sample_of_task_.push_back(shown ? static_cast<int64_t>(samples_.size()) - 1 : -1);
     }
   }
@@ -164,10 +160,9 @@ absl::StatusOr<bool> AccuracyEvaluation::RestoreFromJournal(int64_t problem_inde
 
 absl::Status AccuracyEvaluation::GenerateAndGrade() {
   if (tasks_.empty()) return absl::OkStatus();
-  EvalSampling sampling;
-  sampling.temperature = run_.config->temperature;
-  sampling.top_p = run_.config->top_p;
-  sampling.max_tokens = run_.config->max_response_length;
+  const EvalSampling sampling = {.temperature = run_.config->temperature,
+                                 .top_p = run_.config->top_p,
+                                 .max_tokens = run_.config->max_response_length};
   // The queue is shared, because the thread that puts the last response may still be inside Put
   // when this function returns.
   const auto queue = std::make_shared<ResponseQueue>();

@@ -77,13 +77,13 @@ struct AccuracyRun {
   EvalJournal* journal = nullptr;  // if null, responses are not kept
   // If true, a failure to write a response to the journal is not an error.
   bool journal_may_fail = false;
-  AccuracyPart part;
+  AccuracyPart part = {};
   // Runs after each graded response, on the thread that called EvaluateAccuracy. May be empty.
-  std::function<void(int64_t num_done, int64_t num_tasks, int64_t num_correct)> on_progress;
+  std::function<void(int64_t num_done, int64_t num_tasks, int64_t num_correct)> on_progress = {};
   // Runs on the same thread before each response, and at least about once a second while responses
   // are pending. An error from it cancels the source and becomes the result of the evaluation. May
   // be empty.
-  std::function<absl::Status()> on_wait;
+  std::function<absl::Status()> on_wait = {};
 };
 
 // Generates, grades and summarizes eval.n responses to each problem (or the number that

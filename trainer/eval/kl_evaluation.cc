@@ -55,10 +55,9 @@ void KeepPass(EvalJournal* journal, int64_t begin, int64_t end, const PassSum& p
 absl::StatusOr<Metrics> EvaluateKl(const KlEvaluationOptions& options,
                                    const std::vector<PromptRecord>& records, Decoder* student,
                                    TeacherClient* teacher) {
-  SupportOptions support;
-  support.kind = SupportKind::kTeacher;
-  support.teacher_top_k = options.top_k;
-  support.vocab_size = student->config().vocab_size;
+  SupportOptions support = {.kind = SupportKind::kTeacher,
+                            .teacher_top_k = options.top_k,
+                            .vocab_size = student->config().vocab_size};
   std::vector<int64_t> num_tokens;
   for (const PromptRecord& record : records)
     num_tokens.push_back(NumInputTokens(AsRollout(record).rollout));
@@ -76,9 +75,8 @@ absl::StatusOr<Metrics> EvaluateKl(const KlEvaluationOptions& options,
       ScoredBatch::Continue(std::move(missing), std::move(scored),
                             {.teacher = teacher, .support = support, .name = "eval"});
   TAOPD_RETURN_IF_ERROR(batch->WaitScored(0, batch->size(), options.on_wait));
-  HeadOptions head;
-  head.objective = *FindObjective("ta_opd");
-  head.workspace_bytes = options.head_workspace_bytes;
+  const HeadOptions head = {.objective = *FindObjective("ta_opd"),
+                            .workspace_bytes = options.head_workspace_bytes};
 
   const at::NoGradGuard no_grad;
   double sum = 0;

@@ -18,10 +18,9 @@ void LocalSource::Generate(const std::vector<EvalTask>& tasks, const EvalSamplin
   engine_->Generate(std::move(requests), [tokenizer = tokenizer_, done = std::move(done)](
                                              int64_t index, absl::StatusOr<Rollout> rollout) {
     if (!rollout.ok()) return done(static_cast<size_t>(index), rollout.status());
-    EvalResponse response;
-    response.text = tokenizer->Decode(rollout->response_ids);
-    response.truncated = rollout->finish == FinishReason::kLength;
-    response.num_tokens = static_cast<int64_t>(rollout->response_ids.size());
+    EvalResponse response = {.text = tokenizer->Decode(rollout->response_ids),
+                             .truncated = rollout->finish == FinishReason::kLength,
+                             .num_tokens = static_cast<int64_t>(rollout->response_ids.size())};
     done(static_cast<size_t>(index), std::move(response));
   });
 }

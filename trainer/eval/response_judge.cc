@@ -16,12 +16,11 @@ absl::StatusOr<std::unique_ptr<ResponseJudge>> ResponseJudge::Make(const std::st
 void ResponseJudge::Judge(const EvalTask& task, EvalResponse response,
                           std::function<void(absl::StatusOr<EvalResponse>)> done) {
   const PromptRecord& problem = *task.problem;
-  RewardSample sample;
-  sample.id = Concat("problem-", task.problem_index, "-", task.sample);
-  sample.prompt = problem.prompt;
-  sample.response = response.text;
-  sample.answer = problem.answer;
-  sample.source = problem.source;
+  RewardSample sample = {.id = Concat("problem-", task.problem_index, "-", task.sample),
+                         .prompt = problem.prompt,
+                         .response = response.text,
+                         .answer = problem.answer,
+                         .source = problem.source};
   server_.Reward({std::move(sample)}, [response = std::move(response), done = std::move(done)](
                                           absl::StatusOr<std::vector<double>> rewards) mutable {
     if (!rewards.ok()) return done(Annotate(rewards.status(), "eval.grader"));

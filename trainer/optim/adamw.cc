@@ -114,12 +114,11 @@ void AdamW::Update(double lr, double grad_norm) {
   TAOPD_CHECK(gradients_.AreInPlace());
   ++num_updates_;
   ++num_changes_;
-  AdamWSettings settings;
-  settings.lr = lr;
-  settings.beta1 = config_.betas[0];
-  settings.beta2 = config_.betas[1];
-  settings.eps = config_.eps;
-  settings.step = num_updates_;
+  AdamWSettings settings = {.lr = lr,
+                            .beta1 = config_.betas[0],
+                            .beta2 = config_.betas[1],
+                            .eps = config_.eps,
+                            .step = num_updates_};
   if (config_.max_grad_norm > 0 && grad_norm > config_.max_grad_norm) {
     settings.gradient_scale = config_.max_grad_norm / grad_norm;
   }

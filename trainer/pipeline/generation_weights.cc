@@ -16,9 +16,8 @@ absl::StatusOr<std::unique_ptr<GenerationWeights>> GenerationWeights::Make(const
     return std::unique_ptr<GenerationWeights>(
         new GenerationWeights(student, student->WithOwnAdapters(), packs));
   }
-  DecoderOptions options;
-  options.dtype = ConfigDtype(student->dtype());
-  options.device = student->device().str();
+  const DecoderOptions options = {.dtype = ConfigDtype(student->dtype()),
+                                  .device = student->device().str()};
   TAOPD_ASSIGN_OR_RETURN(std::shared_ptr<Decoder> decoder,
                          MakeDecoder(student->config(), options, RandomStream(0)));
   const std::vector<NamedParameter> theirs = student->Parameters(), ours = decoder->Parameters();

@@ -37,16 +37,14 @@ StepRewards::StepRewards(const StepRewardOptions& options, std::vector<const Pro
 RewardSample StepRewards::SampleOf(int64_t index, const Rollout& rollout) const {
   const PromptRecord& prompt = *prompts_[index];
   const Tokenizer& tokenizer = *options_.tokenizer;
-  RewardSample sample;
-  sample.id = Concat(name_, "-", index);
-  sample.prompt = !prompt.prompt.empty()
-                      ? prompt.prompt
-                      : tokenizer.Decode(prompt.prompt_ids, /*skip_special_tokens=*/false);
-  sample.response = tokenizer.Decode(rollout.response_ids);
-  sample.answer = prompt.answer;
-  sample.source = prompt.source;
-  sample.is_truncated = rollout.finish != FinishReason::kStop;
-  return sample;
+  return {.id = Concat(name_, "-", index),
+          .prompt = !prompt.prompt.empty()
+                        ? prompt.prompt
+                        : tokenizer.Decode(prompt.prompt_ids, /*skip_special_tokens=*/false),
+          .response = tokenizer.Decode(rollout.response_ids),
+          .answer = prompt.answer,
+          .source = prompt.source,
+          .is_truncated = rollout.finish != FinishReason::kStop};
 }
 
 std::optional<RewardGroup> StepRewards::Finish(int64_t index, const Rollout& rollout) {

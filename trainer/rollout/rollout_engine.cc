@@ -26,13 +26,12 @@ void LocalRolloutEngine::Generate(std::vector<RolloutRequest> requests, Done don
           num_open->fetch_sub(1);
           if (!result.ok()) return (*shared_done)(index, result.status());
           GeneratedTokens& generated = *result->generated;
-          Rollout rollout;
-          rollout.prompt_ids = std::move(prompt_ids);
-          rollout.response_ids = std::move(generated.ids);
-          rollout.behavior_log_probs = std::move(generated.log_probs);
-          rollout.top_ids = std::move(generated.top_ids);
-          rollout.finish = generated.finish;
-          rollout.source = std::move(source);
+          Rollout rollout = {.prompt_ids = std::move(prompt_ids),
+                             .response_ids = std::move(generated.ids),
+                             .behavior_log_probs = std::move(generated.log_probs),
+                             .top_ids = std::move(generated.top_ids),
+                             .finish = generated.finish,
+                             .source = std::move(source)};
           if (policy_version) rollout.policy_version = policy_version();
           (*shared_done)(index, std::move(rollout));
         };

@@ -72,12 +72,10 @@ std::vector<ScoredRollout> SampleRollouts(const ScoredBatch& batch, int64_t end,
 
 // Returns the options of requests for the log-probs of the whole vocabulary.
 SupportOptions DenseOptions(const SupportOptions& support) {
-  SupportOptions dense;
-  dense.kind = SupportKind::kFullVocabulary;
-  dense.teacher_top_k = 0;
-  dense.teacher_temperature = support.teacher_temperature;
-  dense.vocab_size = support.vocab_size;
-  return dense;
+  return {.kind = SupportKind::kFullVocabulary,
+          .teacher_top_k = 0,
+          .teacher_temperature = support.teacher_temperature,
+          .vocab_size = support.vocab_size};
 }
 
 }  // namespace

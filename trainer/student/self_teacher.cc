@@ -66,9 +66,8 @@ absl::Status SelfTeacher::ChooseDecoder() {
   // The values are those of the average; the files of the start may be gone.
   decoder_ = student.WithOwnAdapters();
   if (decoder_ == nullptr) {
-    DecoderOptions options;
-    options.dtype = ConfigDtype(student.dtype());
-    options.device = student.device().str();
+    const DecoderOptions options = {.dtype = ConfigDtype(student.dtype()),
+                                    .device = student.device().str()};
     TAOPD_ASSIGN_OR_RETURN(decoder_, MakeDecoder(student.config(), options, RandomStream(0)));
   }
   return LoadAverage();

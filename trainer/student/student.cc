@@ -151,10 +151,8 @@ absl::StatusOr<Student> LoadStudent(const std::string& model_dir, const std::str
                                     const std::string& tokenizer_dir, const AdamWOptions& shard,
                                     const std::optional<LoraOptions>& lora) {
   Student student;
-  DecoderOptions options;
-  options.dtype = dtype;
-  options.device = device;
-  options.requires_grad = optimizer != nullptr;
+  DecoderOptions options = {
+      .dtype = dtype, .device = device, .requires_grad = optimizer != nullptr};
   TAOPD_ASSIGN_OR_RETURN(const std::string base_dir, BaseModelDir(model_dir));
   if (optimizer != nullptr && lora) {
     options.lora = lora;

@@ -8,18 +8,16 @@ namespace taopd {
 namespace {
 
 InferenceRequest ToInferenceRequest(const TeacherRequest& request) {
-  ScoreParams params;
-  params.start = request.score_start;
-  params.top_k = request.top_k;
-  params.temperature = request.temperature;
-  params.entropy = request.entropy;
-  params.dense = request.dense;
-  params.num_candidates = request.num_candidates;
-  params.candidate_ids = request.candidate_ids;
   InferenceRequest inference;
   inference.request_id = request.request_id;
   inference.token_ids = request.token_ids;
-  inference.score = std::move(params);
+  inference.score = ScoreParams{.start = request.score_start,
+                                .top_k = request.top_k,
+                                .temperature = request.temperature,
+                                .entropy = request.entropy,
+                                .dense = request.dense,
+                                .num_candidates = request.num_candidates,
+                                .candidate_ids = request.candidate_ids};
   return inference;
 }
 

@@ -58,12 +58,11 @@ absl::Status GradeResponses(const TrainConfig& config, const EvalRequest& reques
       BadUsage(EvalJournal::Open(request.ResponsesPath(), evaluation, request.overwrite)));
   if (!journal.rows().empty())
     LogInfo("resumed", {{"journal", journal.path()}, {"responses", journal.rows().size()}});
-  AccuracyRun run;
-  run.config = &config.eval;
-  run.seed = config.run.seed;
-  run.problems = &problems.records;
-  run.source = source;
-  run.journal = &journal;
+  AccuracyRun run = {.config = &config.eval,
+                     .seed = static_cast<uint64_t>(config.run.seed),
+                     .problems = &problems.records,
+                     .source = source,
+                     .journal = &journal};
   run.on_progress = [progress = Progress()](int64_t done, int64_t tasks, int64_t correct) mutable {
     progress(done, tasks, correct);
   };
@@ -166,10 +165,9 @@ absl::Status EvaluateModel(const TrainConfig& config, const EvalRequest& request
   SetNumThreads(config.trainer.num_threads);
   const std::string model_dir =
       request.model_dir.empty() ? config.student.model : request.model_dir;
-  KernelUse kernels;
-  kernels.kernels = config.trainer.kernels;
-  kernels.device = config.trainer.device;
-  kernels.dtype = config.student.dtype;
+  const KernelUse kernels = {.kernels = config.trainer.kernels,
+                             .device = config.trainer.device,
+                             .dtype = config.student.dtype};
   TAOPD_RETURN_IF_ERROR(ChooseKernels(kernels, [&] { return LoadModelConfig(model_dir); }));
   TAOPD_ASSIGN_OR_RETURN(
       Student student,

@@ -39,14 +39,12 @@ CheckpointedRunOptions MakeSftRunOptions(SftConfig* config) {
 }
 
 KernelUse SftKernelUse(const SftConfig& config) {
-  KernelUse use;
-  use.kernels = config.trainer.kernels;
-  use.device = config.trainer.device;
-  use.dtype = config.model.dtype;
-  use.max_len = config.data.max_length;
-  use.top_k = 1;
-  use.trains = true;
-  return use;
+  return {.kernels = config.trainer.kernels,
+          .device = config.trainer.device,
+          .dtype = config.model.dtype,
+          .max_len = config.data.max_length,
+          .top_k = 1,
+          .trains = true};
 }
 
 struct LossSums {
@@ -141,10 +139,8 @@ class SftRun {
             " tokens, more than the vocab_size ", config.vocab_size, " of ", model.config);
       }
     }
-    DecoderOptions options;
-    options.dtype = model.dtype;
-    options.device = config_.trainer.device;
-    options.requires_grad = true;
+    const DecoderOptions options = {
+        .dtype = model.dtype, .device = config_.trainer.device, .requires_grad = true};
     TAOPD_RETURN_IF_ERROR(CheckTrainingFits(model.config, config, options, config_.optimizer));
     TAOPD_ASSIGN_OR_RETURN(
         student.decoder,

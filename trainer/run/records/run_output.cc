@@ -119,10 +119,9 @@ absl::StatusOr<std::unique_ptr<RunOutput>> RunOutput::Open(const RunOutputOption
   tensorboard_options.resume_step = resumed ? options.resume_step + 1 : -1;
   TAOPD_ASSIGN_OR_RETURN(auto tensorboard, TensorBoardSink::Open(tensorboard_options, clock));
   if (!options.settings.empty()) LogFailure(tensorboard->WriteHparams(options.settings));
-  ConsoleOptions console;
-  console.total_steps = options.total_steps;
-  console.first_step = resumed ? options.resume_step : 0;
-  console.terminal = isatty(STDOUT_FILENO) == 1;
+  ConsoleOptions console = {.total_steps = options.total_steps,
+                            .first_step = resumed ? options.resume_step : 0,
+                            .terminal = isatty(STDOUT_FILENO) == 1};
   if (!console.terminal) console.plain_interval = absl::Seconds(5);
   return std::make_unique<RunOutputFiles>(std::move(jsonl), std::move(samples),
                                           std::move(tensorboard), console, clock);

@@ -13,10 +13,10 @@ namespace {
 BatchScoring ScoringOf(const StepContext& context, int64_t step,
                        const std::vector<const PromptRecord*>& prompts) {
   const int64_t n = context.config->rollout.n;
-  BatchScoring scoring;
-  scoring.teacher = context.teacher;
-  scoring.support = MakeSupportOptions(*context.config, context.student->config().vocab_size);
-  scoring.name = Concat("step-", step + 1);
+  BatchScoring scoring = {
+      .teacher = context.teacher,
+      .support = MakeSupportOptions(*context.config, context.student->config().vocab_size),
+      .name = Concat("step-", step + 1)};
   if (context.group->world_size() > 1) scoring.name += Concat("-rank-", context.group->rank());
   scoring.timeline = context.timeline;
   if (context.teacher_views != nullptr) {

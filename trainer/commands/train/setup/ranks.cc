@@ -49,12 +49,10 @@ absl::Status CheckSameConfig(TrainConfig& config, ProcessGroup* group) {
 }
 
 ProcessGroupOptions GroupOptionsOf(const DistConfig& config, at::Device device) {
-  ProcessGroupOptions options;
-  options.interface = config.interface;
-  options.collective_timeout = absl::Seconds(config.collective_timeout_s);
-  options.silence = absl::Seconds(config.heartbeat_timeout_s);
-  options.device = device;
-  return options;
+  return {.interface = config.interface,
+          .collective_timeout = absl::Seconds(config.collective_timeout_s),
+          .silence = absl::Seconds(config.heartbeat_timeout_s),
+          .device = device};
 }
 
 }  // namespace

@@ -49,9 +49,8 @@ absl::StatusOr<std::unique_ptr<RemoteRolloutEngine>> ConnectEngine(const char* s
                                                                    const RolloutConfig& config,
                                                                    Workers workers,
                                                                    RolloutNeeds needs) {
-  RemoteRolloutOptions options;
-  options.max_in_flight = config.max_in_flight;
-  options.outage_budget = absl::Seconds(config.outage_budget_s);
+  const RemoteRolloutOptions options = {.max_in_flight = config.max_in_flight,
+                                        .outage_budget = absl::Seconds(config.outage_budget_s)};
   auto engine =
       std::make_unique<RemoteRolloutEngine>(std::move(workers), std::move(needs), options);
   const absl::Status connected = engine->Connect(absl::Seconds(config.connect_timeout_s));

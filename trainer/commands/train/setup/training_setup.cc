@@ -134,14 +134,12 @@ absl::Status CheckAndPlanAlone(TrainingParts& parts) {
 }
 
 KernelUse KernelUseOf(const TrainConfig& config) {
-  KernelUse use;
-  use.kernels = config.trainer.kernels;
-  use.device = config.trainer.device;
-  use.dtype = config.student.dtype;
-  use.max_len = config.data.max_prompt_length + config.data.max_response_length;
-  use.top_k = static_cast<int32_t>(config.teacher.top_k);
-  use.trains = true;
-  return use;
+  return {.kernels = config.trainer.kernels,
+          .device = config.trainer.device,
+          .dtype = config.student.dtype,
+          .max_len = config.data.max_prompt_length + config.data.max_response_length,
+          .top_k = static_cast<int32_t>(config.teacher.top_k),
+          .trains = true};
 }
 
 absl::Status OnWait(TrainingParts& parts) {
