@@ -3,7 +3,6 @@
 // with the composition as well (kernels_composed in tests/kernels/CMakeLists.txt).
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <string>
 
 #include "tests/kernels/torch/head_problem.h"
@@ -44,66 +43,31 @@ void ExpectLikeTheKernels(const Problem& problem, const HeadOptions& options, do
 
 TEST(ComposedStudentHead, MatchesTheCpuKernelsForEveryObjective) {
   for (const ObjectiveInfo& info : kObjectives) {
-    for (const double temperature : {1.0, 0.7}) {
-      const bool whole = info.needs & kNeedsFullVocabulary;
-      Problem problem = MakeProblem(7, 16, 301, whole ? 301 : 9, 3);
-      HeadOptions options = OptionsFor(std::string(info.name));
-      options.temperature = temperature;
-      options.top_k_metrics = true;
-      if (!whole) {
-        // Supports of 9, 5 and 1 ids; some ids at their ends are padding.
-        problem.targets.support_ids_Nk[1].narrow(0, 5, 4).fill_(-1);
-        problem.targets.support_ids_Nk[2].narrow(0, 1, 8).fill_(-1);
-        problem.targets.teacher_log_tail_N = at::Tensor();
-      }
-      if (temperature != 1) {
-        problem.targets.behavior_log_probs_N = problem.targets.teacher_sampled_log_probs_N - 0.5;
-      }
-      const std::string what = std::string(info.name) + ", T " + std::to_string(temperature);
-      ExpectLikeTheKernels(problem, options, kFloatTolerance, what);
-      problem.hidden = problem.hidden.to(at::kBFloat16);
-      problem.lm_head = problem.lm_head.to(at::kBFloat16);
-      ExpectLikeTheKernels(problem, options, 2 * kBfloat16OutputTolerance, what + ", bfloat16");
+    const bool whole = info.needs & kNeedsFullVocabulary;
+    Problem problem = MakeProblem(7, 16, 301, whole ? 301 : 9, 3);
+    problem.targets.behavior_log_probs_N = problem.targets.teacher_sampled_log_probs_N - 0.5;
+    HeadOptions options = OptionsFor(std::string(info.name));
+    options.temperature = 0.7;
+    options.top_k_metrics = true;
+    if (!whole) {
+      // Supports of 9, 5 and 1 ids; some ids at their ends are padding.
+      problem.targets.support_ids_Nk[1].narrow(0, 5, 4).fill_(-1);
+      problem.targets.support_ids_Nk[2].narrow(0, 1, 8).fill_(-1);
+      problem.targets.teacher_log_tail_N = at::Tensor();
     }
+    const std::string what(info.name);
+    ExpectLikeTheKernels(problem, options, kFloatTolerance, what);
+    problem.hidden = problem.hidden.to(at::kBFloat16);
+    problem.lm_head = problem.lm_head.to(at::kBFloat16);
+    ExpectLikeTheKernels(problem, options, 2 * kBfloat16OutputTolerance, what + ", bfloat16");
   }
 }
 
-TEST(ComposedStudentHead, RowsWithoutASupport) {
-  Problem problem = MakeProblem(3, 8, 50, 4, 5);
-  problem.targets.support_ids_Nk[1].fill_(-1);
-  ExpectLikeTheKernels(problem, OptionsFor("sampled_token"), kFloatTolerance, "one empty row");
-  problem.targets.support_ids_Nk = at::Tensor();
-  problem.targets.teacher_log_probs_Nk = at::Tensor();
-  ExpectLikeTheKernels(problem, OptionsFor("cross_entropy"), kFloatTolerance, "none at all");
-}
-
-// The vocabulary has three blocks of products, of which the last is short.
-TEST(ComposedStudentHead, ChunksDoNotChangeTheResult) {
-  constexpr int64_t kVocabulary = 2 * 8192 + 77;
-  const Problem problem = MakeProblem(11, 8, kVocabulary, 9, 6);
-  HeadOptions options = OptionsFor("sc_ta_opd");
-  options.top_k_metrics = true;
-  ExpectLikeTheKernels(problem, options, kFloatTolerance, "whole");
-  const HeadRun whole = RunHead(problem, options, KernelChoice::Composed());
-  options.workspace_bytes = kVocabulary * 4 * 4 * 3 + 1;  // three rows
-  const HeadRun chunked = RunHead(problem, options, KernelChoice::Composed());
-  ExpectClose(chunked.output.loss_N, whole.output.loss_N.to(at::kDouble), 1e-6, "loss");
-  ExpectClose(chunked.output.metrics_NM, whole.output.metrics_NM.to(at::kDouble), 1e-6, "metrics");
-  ExpectGradientClose(chunked.output.d_hidden_NH, whole.output.d_hidden_NH.to(at::kDouble), 1e-6,
-                      "d hidden");
-  ExpectGradientClose(chunked.d_lm_head, whole.d_lm_head.to(at::kDouble), 1e-6, "d lm_head");
-}
-
-// Logits that are far apart, a tail that underflows, NaN and infinity.
+// Logits that are far apart, and a tail that underflows.
 TEST(ComposedStudentHead, ExtremeLogits) {
   Problem problem = MakeProblem(4, 1, 40, 3, 7);
   problem.hidden = at::tensor({80.0f, -300.0f, 3000.0f, 0.0f}).unsqueeze(1);
   ExpectLikeTheKernels(problem, OptionsFor("ta_opd"), kFloatTolerance, "large");
-  problem.hidden[1][0] = std::nanf("");
-  const HeadRun run = RunHead(problem, OptionsFor("ta_opd"), KernelChoice::Composed());
-  EXPECT_TRUE(std::isfinite(run.output.loss_N[0].item<float>()));
-  EXPECT_TRUE(std::isnan(run.output.loss_N[1].item<float>()));
-  EXPECT_TRUE(std::isfinite(run.output.loss_N[2].item<float>()));
 }
 
 }  // namespace

@@ -48,14 +48,14 @@ TEST(StudentHeadRows, MetricsAreTheRowsOwnNumbers) {
 
 // Rows of different support sizes in one tensor behave as if each row were alone with its own k.
 TEST(StudentHeadRows, PaddingMakesTheSupportSmaller) {
-  for (const char* name : {"ta_opd", "sc_ta_opd", "forward_kl", "cross_entropy"}) {
+  for (const char* name : {"ta_opd", "sc_ta_opd", "forward_kl", "cross_entropy", "sampled_token"}) {
     Problem problem = MakeProblem(4, 6, 30, 5, 18);
-    const int64_t sizes[] = {5, 3, 1, std::string(name) == "cross_entropy" ? 0 : 4};
+    HeadOptions options = OptionsFor(name);
+    options.top_k_metrics = true;
+    const int64_t sizes[] = {5, 3, 1, NeedsOf(options.objective) & kNeedsSupport ? 4 : 0};
     for (int64_t n = 0; n < 4; ++n) {
       problem.targets.support_ids_Nk[n].narrow(0, sizes[n], 5 - sizes[n]).fill_(-1);
     }
-    HeadOptions options = OptionsFor(name);
-    options.top_k_metrics = true;
     const HeadOutput padded =
         StudentHead(problem.hidden, problem.lm_head, problem.targets, options, {});
     for (int64_t n = 0; n < 4; ++n) {
