@@ -40,20 +40,23 @@ inline ResultAndGradients Differentiate(const DifferentiableFunction& function,
   return computed;
 }
 
-// Compares `actual` of this type with the composition in float64. The values must be exact in the
-// type, so that both start from the same numbers.
+// Compares `actual` of this type with the composition in float64, by ExpectRelative. The values and
+// the weights must be exact in the type, so that both start from the same numbers.
 inline void ExpectGradients(const DifferentiableFunction& actual,
                             const DifferentiableFunction& expected,
                             const std::vector<at::Tensor>& values, const at::Tensor& weights,
-                            at::ScalarType dtype, double tolerance, const std::string& what) {
+                            at::ScalarType dtype, double tolerance, const std::string& what,
+                            double smallest_size = 0) {
   const ResultAndGradients a = Differentiate(actual, values, weights, dtype);
   const ResultAndGradients e = Differentiate(expected, values, weights, at::kDouble);
-  ExpectRelative(a.result, e.result, tolerance, what + ", result");
+  EXPECT_EQ(a.result.scalar_type(), dtype) << what;
+  ExpectRelative(a.result, e.result, tolerance, what + ", result", smallest_size);
   for (size_t i = 0; i < values.size(); ++i) {
-    ASSERT_TRUE(a.gradients[i].defined()) << what << ", gradient " << i;
+    ASSERT_EQ(a.gradients[i].defined(), e.gradients[i].defined()) << what << ", gradient " << i;
+    if (!e.gradients[i].defined()) continue;
     EXPECT_EQ(a.gradients[i].scalar_type(), dtype) << what << ", gradient " << i;
     ExpectRelative(a.gradients[i], e.gradients[i], tolerance,
-                   what + ", gradient " + std::to_string(i));
+                   what + ", gradient " + std::to_string(i), smallest_size);
   }
 }
 

@@ -5,13 +5,13 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include <algorithm>
 #include <limits>
 #include <string>
 #include <utility>
 
 #include "kernels/torch/head/student_head.h"
 #include "taopd/objective/check_objective.h"
+#include "tests/kernels/torch/random_tensor.h"
 
 namespace taopd::testing {
 
@@ -163,11 +163,7 @@ inline Expected Oracle(const Problem& problem, const HeadOptions& options) {
 // are differences of log-probs, so their rounding is that of numbers of about this size.
 inline void ExpectClose(const at::Tensor& actual, const at::Tensor& expected, double tolerance,
                         const std::string& what) {
-  ASSERT_EQ(actual.sizes(), expected.sizes()) << what;
-  if (actual.numel() == 0) return;
-  const double size = std::max(1.0, expected.abs().max().item<double>());
-  const double error = (actual.to(at::kDouble) - expected).abs().max().item<double>();
-  EXPECT_LE(error, tolerance * size) << what;
+  ExpectRelative(actual, expected, tolerance, what, /*smallest_size=*/1);
 }
 
 // The largest value that rounding may leave of a gradient that is exactly zero.
@@ -177,11 +173,7 @@ inline constexpr double kZeroGradient = 1e-7;
 // missing is an error of 1.
 inline void ExpectGradientClose(const at::Tensor& actual, const at::Tensor& expected,
                                 double tolerance, const std::string& what) {
-  ASSERT_EQ(actual.sizes(), expected.sizes()) << what;
-  if (actual.numel() == 0) return;
-  const double size = expected.abs().max().item<double>();
-  const double error = (actual.to(at::kDouble) - expected).abs().max().item<double>();
-  EXPECT_LE(error, tolerance * size + kZeroGradient) << what << ", of size " << size;
+  ExpectRelative(actual, expected, tolerance, what, kZeroGradient / tolerance);
 }
 
 // Compares the gradient of lm_head in two parts, each relative to its own largest element: the rows

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
 namespace taopd::testing {
@@ -14,13 +15,15 @@ inline at::Tensor RandomTensor(at::IntArrayRef shape, uint64_t seed) {
                    at::TensorOptions().dtype(at::kFloat));
 }
 
-// Expects every element to be within `tolerance` times the largest one of `expected`.
+// Expects every element to be within `tolerance` times the largest one of `expected`, which counts
+// as at least `smallest_size`.
 inline void ExpectRelative(const at::Tensor& actual, const at::Tensor& expected, double tolerance,
-                           const std::string& what) {
+                           const std::string& what, double smallest_size = 0) {
   ASSERT_EQ(actual.sizes(), expected.sizes()) << what;
-  const double size = expected.abs().max().item<double>();
+  if (actual.numel() == 0) return;
+  const double size = std::max(smallest_size, expected.abs().max().item<double>());
   EXPECT_LE((actual.to(at::kDouble) - expected).abs().max().item<double>(), tolerance * size)
-      << what;
+      << what << ", of size " << size;
 }
 
 }  // namespace taopd::testing

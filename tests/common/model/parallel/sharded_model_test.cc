@@ -7,6 +7,7 @@
 #include "tests/common/model/paged_steps.h"
 #include "tests/common/model/parallel/thread_ranks.h"
 #include "tests/common/model/tiny_models.h"
+#include "tests/kernels/torch/random_tensor.h"
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
@@ -17,10 +18,7 @@ namespace {
 constexpr double kSplitTolerance = 1e-5;
 
 void ExpectClose(const at::Tensor& actual, const at::Tensor& expected, const std::string& what) {
-  ASSERT_EQ(actual.sizes(), expected.sizes()) << what;
-  if (expected.numel() == 0) return;
-  const double scale = std::max(1.0, expected.abs().max().item<double>());
-  EXPECT_LE((actual - expected).abs().max().item<double>(), kSplitTolerance * scale) << what;
+  ExpectRelative(actual, expected, kSplitTolerance, what, /*smallest_size=*/1);
 }
 
 std::unique_ptr<Decoder> LoadSlice(const std::string& dir, Collectives* group) {

@@ -3,74 +3,36 @@
 #include "kernels/torch/layers/norms_and_swiglu.h"
 
 #include <gtest/gtest.h>
-#include <torch/csrc/autograd/autograd.h>
-#include <torch/csrc/autograd/grad_mode.h>
-
-#include <functional>
 
 #include "kernels/torch/composed/norms_and_swiglu.h"
 #include "tests/kernels/torch/expect_throws.h"
-#include "tests/kernels/torch/threads_restored.h"
+#include "tests/kernels/torch/gradient_problem.h"
 
 namespace taopd::testing {
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-// The tolerance is relative to the largest number, where roundings are largest, plus 0.1 for
-// gradients that are small because their terms cancel. There are float32 sums of up to 1000
-// numbers; bfloat16 keeps 8 bits, and the forward passes round up to four times.
+// The tolerance is relative to the largest number, where roundings are largest. There are float32
+// sums of up to 1000 numbers; bfloat16 keeps 8 bits, and the forward passes round up to four times.
 double ToleranceOf(at::ScalarType dtype) { return dtype == at::kFloat ? 3e-6 : 0.012; }
+// Some gradients are smaller because their terms cancel.
+constexpr double kSmallestSize = 0.1;
 constexpr double kEps = 1e-5;
 
 at::Tensor Normal(at::IntArrayRef shape, at::ScalarType dtype, double scale = 1, double mean = 0) {
   return (at::randn(shape, at::kFloat) * scale + mean).to(dtype);
 }
 
-void ExpectNear(const at::Tensor& ours, const at::Tensor& expected, double tolerance,
-                const std::string& what) {
-  ASSERT_EQ(ours.sizes(), expected.sizes()) << what;
-  if (ours.numel() == 0) return;
-  const at::Tensor difference = (ours.to(at::kDouble) - expected).abs();
-  EXPECT_LE(difference.max().item<double>(),
-            tolerance * (0.1 + expected.abs().max().item<double>()))
-      << what << " " << ours.sizes();
-}
-
-// Compares outputs and gradients of `ours` on the inputs with those of `oracle` on the same inputs
-// in double. `has_gradient` says which outputs have a gradient.
-void CompareWithDouble(const Tensors& inputs, const std::vector<bool>& has_gradient,
-                       const std::function<Tensors(const Tensors&)>& ours,
-                       const std::function<Tensors(const Tensors&)>& oracle,
-                       const std::string& what) {
-  Tensors leaves, wide;
-  for (const at::Tensor& input : inputs) {
-    leaves.push_back(input.detach().clone().requires_grad_(true));
-    wide.push_back(input.detach().to(at::kDouble).requires_grad_(true));
-  }
-  const Tensors outputs = ours(leaves), expected = oracle(wide);
-  const double tolerance = ToleranceOf(inputs[0].scalar_type());
-  at::Tensor loss = at::zeros({}, at::kDouble), expected_loss = at::zeros({}, at::kDouble);
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    EXPECT_EQ(outputs[i].scalar_type(), inputs[0].scalar_type());
-    ExpectNear(outputs[i].detach(), expected[i].detach(), tolerance, what + " output");
-    if (!has_gradient[i]) continue;
-    // The gradient of an output is a number of its type.
-    const at::Tensor weights = Normal(outputs[i].sizes(), outputs[i].scalar_type());
-    loss = loss + (outputs[i].to(at::kDouble) * weights.to(at::kDouble)).sum();
-    expected_loss = expected_loss + (expected[i] * weights.to(at::kDouble)).sum();
-    const at::NoGradGuard no_grad;
-    ExpectNear(ours(leaves)[i], outputs[i].detach().to(at::kDouble), 0, what + " without autograd");
-  }
-  loss.backward();
-  expected_loss.backward();
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    ASSERT_EQ(leaves[i].grad().defined(), wide[i].grad().defined()) << what << " input " << i;
-    if (!leaves[i].grad().defined()) continue;
-    EXPECT_EQ(leaves[i].grad().scalar_type(), inputs[i].scalar_type());
-    ExpectNear(leaves[i].grad(), wide[i].grad(), tolerance,
-               what + " gradient of input " + std::to_string(i));
-  }
+// Compares the result and the gradients of `ours` on the inputs with those of `oracle` on the same
+// inputs in double, and the result without autograd with that under autograd.
+void CompareWithDouble(const Tensors& inputs, const DifferentiableFunction& ours,
+                       const DifferentiableFunction& oracle, const std::string& what) {
+  const at::ScalarType dtype = inputs[0].scalar_type();
+  const at::Tensor result = ours(inputs);
+  const at::Tensor weights = Normal(result.sizes(), dtype);
+  ExpectGradients(ours, oracle, inputs, weights, dtype, ToleranceOf(dtype), what, kSmallestSize);
+  EXPECT_TRUE(at::equal(result, Differentiate(ours, inputs, weights, dtype).result)) << what;
 }
 
 class LayersTest : public ::testing::TestWithParam<at::ScalarType> {
@@ -84,27 +46,29 @@ TEST_P(LayersTest, RmsNorm) {
     const Tensors inputs = {Normal({rows, size}, GetParam(), 3),
                             Normal({size}, GetParam(), 0.3, 1)};
     CompareWithDouble(
-        inputs, {true}, [](const Tensors& t) { return Tensors{RmsNorm(t[0], t[1], kEps)}; },
-        [](const Tensors& t) { return Tensors{RmsNormComposed(t[0], t[1], kEps)}; }, "rms norm");
+        inputs, [](const Tensors& t) { return RmsNorm(t[0], t[1], kEps); },
+        [](const Tensors& t) { return RmsNormComposed(t[0], t[1], kEps); }, "rms norm");
   }
 }
 
 TEST_P(LayersTest, AddRmsNormWithAnyOfItsGradients) {
-  for (const auto& has_gradient :
-       {std::vector{true, true}, std::vector{true, false}, std::vector{false, true}}) {
+  for (const std::string used : {"sum", "norm", "both"}) {
+    const auto chosen = [&](const at::Tensor& sum, const at::Tensor& normed) {
+      return used == "both" ? at::stack({sum, normed}) : used == "sum" ? sum : normed;
+    };
     const Tensors inputs = {Normal({2, 20, 33}, GetParam()), Normal({2, 20, 33}, GetParam()),
                             Normal({33}, GetParam(), 0.3, 1)};
     CompareWithDouble(
-        inputs, has_gradient,
-        [](const Tensors& t) {
+        inputs,
+        [&](const Tensors& t) {
           const SumAndNorm output = AddRmsNorm(t[0], t[1], t[2], kEps);
-          return Tensors{output.sum_NH, output.normed_NH};
+          return chosen(output.sum_NH, output.normed_NH);
         },
-        [](const Tensors& t) {
+        [&](const Tensors& t) {
           const at::Tensor sum = t[0] + t[1];
-          return Tensors{sum, RmsNormComposed(sum, t[2], kEps)};
+          return chosen(sum, RmsNormComposed(sum, t[2], kEps));
         },
-        "add, rms norm");
+        "add, rms norm: " + used);
   }
 }
 
@@ -120,24 +84,22 @@ TEST_P(LayersTest, NormRotateHeads) {
       return std::pair{cos.to(like.scalar_type()), sin.to(like.scalar_type())};
     };
     CompareWithDouble(
-        inputs, {true},
-        [&](const Tensors& t) { return Tensors{NormRotateHeads(t[0], t[1], kEps, cos, sin)}; },
+        inputs, [&](const Tensors& t) { return NormRotateHeads(t[0], t[1], kEps, cos, sin); },
         [&](const Tensors& t) {
           const auto [cos_d, sin_d] = tables(t[0]);
-          return Tensors{NormRotateHeadsComposed(t[0], t[1], kEps, cos_d, sin_d)};
+          return NormRotateHeadsComposed(t[0], t[1], kEps, cos_d, sin_d);
         },
         "norm, rotate");
     CompareWithDouble(
-        {inputs[0]}, {true},
+        {inputs[0]},
         [&](const Tensors& t) {
           // As in attention, the gradient has the heads first.
           const at::Tensor out = NormRotateHeads(t[0], at::Tensor(), kEps, cos, sin);
-          return Tensors{out.transpose(0, 1).contiguous()};
+          return out.transpose(0, 1).contiguous();
         },
         [&](const Tensors& t) {
           const auto [cos_d, sin_d] = tables(t[0]);
-          return Tensors{
-              NormRotateHeadsComposed(t[0], at::Tensor(), kEps, cos_d, sin_d).transpose(0, 1)};
+          return NormRotateHeadsComposed(t[0], at::Tensor(), kEps, cos_d, sin_d).transpose(0, 1);
         },
         "rotate");
   }
@@ -146,9 +108,9 @@ TEST_P(LayersTest, NormRotateHeads) {
 TEST_P(LayersTest, SwiGlu) {
   for (const int64_t size : {0, 1, 17, 5000}) {
     CompareWithDouble(
-        {Normal({2, size}, GetParam(), 4), Normal({2, size}, GetParam())}, {true},
-        [](const Tensors& t) { return Tensors{SwiGlu(t[0], t[1])}; },
-        [](const Tensors& t) { return Tensors{SwiGluComposed(t[0], t[1])}; }, "swiglu");
+        {Normal({2, size}, GetParam(), 4), Normal({2, size}, GetParam())},
+        [](const Tensors& t) { return SwiGlu(t[0], t[1]); },
+        [](const Tensors& t) { return SwiGluComposed(t[0], t[1]); }, "swiglu");
   }
 }
 
