@@ -69,6 +69,13 @@ inline Problem MakeProblem(int64_t num_rows, int64_t hidden_size, int64_t vocab_
   return problem;
 }
 
+// Rounds the matrices to this type.
+inline Problem WithType(Problem problem, at::ScalarType dtype) {
+  problem.hidden = problem.hidden.to(dtype);
+  problem.lm_head = problem.lm_head.to(dtype);
+  return problem;
+}
+
 // Returns the loss and a surrogate with the same gradient, per row, from full float64 log-probs.
 // Written from the papers' formulas with detach() for the stop-gradients, not from the table of
 // gradients.
@@ -204,15 +211,49 @@ inline HeadOptions OptionsFor(const std::string& name) {
   return options;
 }
 
+struct HeadRun {
+  HeadOutput output;
+  at::Tensor d_lm_head;
+};
+
+// Runs the head. The gradient of lm_head is added to a tensor that is `start` everywhere.
+inline HeadRun RunHead(const Problem& problem, const HeadOptions& options, float start = 0) {
+  HeadRun run;
+  run.d_lm_head = at::full(problem.lm_head.sizes(), start);
+  run.output =
+      StudentHead(problem.hidden, problem.lm_head, problem.targets, options, run.d_lm_head);
+  return run;
+}
+
+inline void ExpectSameBits(const HeadRun& a, const HeadRun& b) {
+  EXPECT_TRUE(at::equal(a.output.loss_N, b.output.loss_N));
+  EXPECT_TRUE(at::equal(a.output.metrics_NM, b.output.metrics_NM));
+  EXPECT_TRUE(at::equal(a.output.d_hidden_NH, b.output.d_hidden_NH));
+  EXPECT_TRUE(at::equal(a.d_lm_head, b.d_lm_head));
+}
+
+// Compares the losses and metrics of two runs by one tolerance, and the gradients by another.
+inline void ExpectClose(const HeadRun& actual, const HeadRun& expected, const HeadTargets& targets,
+                        double tolerance, double gradient_tolerance, const std::string& what) {
+  const HeadOutput &a = actual.output, &e = expected.output;
+  ExpectClose(a.loss_N, e.loss_N.to(at::kDouble), tolerance, what + ": loss");
+  EXPECT_TRUE(at::equal(at::isnan(a.metrics_NM), at::isnan(e.metrics_NM))) << what << ": metrics";
+  ExpectClose(at::nan_to_num(a.metrics_NM), at::nan_to_num(e.metrics_NM).to(at::kDouble), tolerance,
+              what + ": metrics");
+  ExpectGradientClose(a.d_hidden_NH, e.d_hidden_NH.to(at::kDouble), gradient_tolerance,
+                      what + ": d hidden");
+  ExpectHeadGradientClose(actual.d_lm_head, expected.d_lm_head.to(at::kDouble), targets,
+                          gradient_tolerance, what + ": d lm_head");
+}
+
 inline void ExpectMatchesOracle(const Problem& problem, const HeadOptions& options,
                                 const std::string& what) {
   const Expected expected = Oracle(problem, options);
-  at::Tensor d_lm_head = at::zeros(problem.lm_head.sizes());
-  const HeadOutput output =
-      StudentHead(problem.hidden, problem.lm_head, problem.targets, options, d_lm_head);
-  ExpectClose(output.loss_N, expected.loss, kFloatTolerance, what + ": loss");
-  ExpectGradientClose(output.d_hidden_NH, expected.d_hidden, kFloatTolerance, what + ": d hidden");
-  ExpectHeadGradientClose(d_lm_head, expected.d_lm_head, problem.targets, kFloatTolerance,
+  const HeadRun run = RunHead(problem, options);
+  ExpectClose(run.output.loss_N, expected.loss, kFloatTolerance, what + ": loss");
+  ExpectGradientClose(run.output.d_hidden_NH, expected.d_hidden, kFloatTolerance,
+                      what + ": d hidden");
+  ExpectHeadGradientClose(run.d_lm_head, expected.d_lm_head, problem.targets, kFloatTolerance,
                           what + ": d lm_head");
 }
 

@@ -7,29 +7,10 @@
 #include <string>
 
 #include "taopd/head/logit_chunk.h"
+#include "tests/kernels/torch/head_problem.h"
 
 namespace taopd::testing {
 namespace {
-
-struct Rows {
-  at::Tensor hidden_NH, lm_head_VH;
-  HeadTargets targets;
-  HeadOptions options;
-};
-
-Rows RandomRows(int64_t num_rows, int64_t hidden_size, int64_t vocab_size, int64_t k) {
-  at::manual_seed(1);
-  Rows rows;
-  rows.hidden_NH = at::randn({num_rows, hidden_size});
-  rows.lm_head_VH = at::randn({vocab_size, hidden_size});
-  rows.targets.support_ids_Nk =
-      at::arange(k, at::kInt).unsqueeze(0).expand({num_rows, k}).contiguous();
-  rows.targets.teacher_log_probs_Nk = at::full({num_rows, k}, -3.0);
-  rows.targets.sampled_ids_N = at::zeros({num_rows}, at::kInt);
-  rows.targets.row_weights_N = at::ones({num_rows});
-  rows.options.objective = FindObjective("ta_opd").value();
-  return rows;
-}
 
 // The workspace of the last call of Record, and the plan that it holds.
 int64_t recorded_bytes = 0;
@@ -45,10 +26,11 @@ std::string Record(const FusedHeadProblem& problem, const FusedHeadResult&,
 TEST(StudentHeadCuda, WorksOnAtLeast512RowsAtATime) {
   DeviceKernels kernels = LinkedKernels();
   kernels.fused_head = Record;
-  Rows rows = RandomRows(2000, 4, 3000, 4);
+  const Problem problem = MakeProblem(2000, 4, 3000, 4, 1);
+  HeadOptions options = OptionsFor("ta_opd");
   const auto run = [&](int64_t workspace_bytes) {
-    rows.options.workspace_bytes = workspace_bytes;
-    StudentHeadCuda(rows.hidden_NH, rows.lm_head_VH, rows.targets, rows.options, at::Tensor(),
+    options.workspace_bytes = workspace_bytes;
+    StudentHeadCuda(problem.hidden, problem.lm_head, problem.targets, options, at::Tensor(),
                     kernels);
   };
   const int64_t least = StudentHeadBytesOnGpu(kLeastStudentRows, 4, 3000, sizeof(float));

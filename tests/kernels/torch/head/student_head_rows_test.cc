@@ -18,8 +18,7 @@ TEST(StudentHeadRows, MetricsAreTheRowsOwnNumbers) {
   problem.targets.sampled_ids_N[0] = problem.targets.support_ids_Nk[0][3];
   problem.targets.teacher_log_probs_Nk[1][4] = -kInf;
   const HeadOptions options = OptionsFor("ta_opd");
-  const HeadOutput output =
-      StudentHead(problem.hidden, problem.lm_head, problem.targets, options, {});
+  const HeadOutput output = RunHead(problem, options).output;
   const Expected expected = Oracle(problem, options);
   const at::Tensor ids = problem.targets.support_ids_Nk.to(at::kLong);
   const at::Tensor y = problem.targets.sampled_ids_N.to(at::kLong).unsqueeze(1);
@@ -86,8 +85,7 @@ TEST(StudentHeadRows, TopKOverlapIsThatOfTheSortedRow) {
       problem.lm_head.index_put_({at::indexing::Slice(3, vocab_size, 5)}, problem.lm_head[3]);
       HeadOptions options = OptionsFor("ta_opd");
       options.top_k_metrics = true;
-      const HeadOutput output =
-          StudentHead(problem.hidden, problem.lm_head, problem.targets, options, {});
+      const HeadOutput output = RunHead(problem, options).output;
       const HeadGemm gemm(problem.lm_head);
       at::Tensor logits = at::empty({5, vocab_size});
       gemm.Logits(problem.hidden, logits);
@@ -118,14 +116,12 @@ TEST(StudentHeadRows, CombinationIsTheSumOfItsTerms) {
   for (int i = 0; i < 4; ++i) {
     const HeadOptions alone = OptionsFor(terms[i].first);
     combined.objective.term[i] = {alone.objective.term[0].objective, terms[i].second};
-    const HeadOutput output =
-        StudentHead(problem.hidden, problem.lm_head, problem.targets, alone, {});
+    const HeadOutput output = RunHead(problem, alone).output;
     loss += terms[i].second * output.loss_N;
     d_hidden += terms[i].second * output.d_hidden_NH;
     shares.select(1, i).copy_(terms[i].second * output.loss_N);
   }
-  const HeadOutput output =
-      StudentHead(problem.hidden, problem.lm_head, problem.targets, combined, {});
+  const HeadOutput output = RunHead(problem, combined).output;
   ExpectClose(output.loss_N, loss, kFloatTolerance, "loss");
   ExpectGradientClose(output.d_hidden_NH, d_hidden, kFloatTolerance, "d hidden");
   ExpectClose(output.metrics_NM.narrow(1, kTermLoss, 4), shares, kFloatTolerance, "shares");
@@ -135,15 +131,14 @@ TEST(StudentHeadRows, CombinationIsTheSumOfItsTerms) {
 TEST(StudentHeadRows, MakesTheTeachersTailWhereItSentNone) {
   const Problem problem = MakeProblem(4, 6, 30, 5, 21);
   const HeadOptions options = OptionsFor("ta_opd");
-  const HeadOutput given =
-      StudentHead(problem.hidden, problem.lm_head, problem.targets, options, {});
+  const HeadOutput given = RunHead(problem, options).output;
   Problem absent = problem;
   absent.targets.teacher_log_tail_N.reset();
   absent.targets.teacher_log_probs_Nk = problem.targets.teacher_log_probs_Nk.clone();
   // Row 2 has the whole mass on the support, which the clamp keeps below 1.
   absent.targets.teacher_log_probs_Nk[2] =
       at::log_softmax(problem.targets.teacher_log_probs_Nk[2], 0);
-  const HeadOutput made = StudentHead(absent.hidden, absent.lm_head, absent.targets, options, {});
+  const HeadOutput made = RunHead(absent, options).output;
   for (int64_t n : {0, 1, 3}) {
     // The log-probs are float32: the tail computed as one minus their mass has their rounding.
     EXPECT_NEAR(made.loss_N[n].item<float>(), given.loss_N[n].item<float>(), 1e-5);
@@ -157,7 +152,7 @@ TEST(StudentHeadRows, MakesTheTeachersTailWhereItSentNone) {
   Problem nan = problem;
   nan.targets.teacher_log_tail_N = problem.targets.teacher_log_tail_N.clone();
   nan.targets.teacher_log_tail_N[1] = std::nan("");
-  const HeadOutput mixed = StudentHead(nan.hidden, nan.lm_head, nan.targets, options, {});
+  const HeadOutput mixed = RunHead(nan, options).output;
   EXPECT_EQ(mixed.metrics_NM[1][kTailWasDerived].item<float>(), 1);
   EXPECT_EQ(mixed.metrics_NM[0][kTailWasDerived].item<float>(), 0);
   EXPECT_NEAR(mixed.loss_N[1].item<float>(), given.loss_N[1].item<float>(), 1e-5);

@@ -19,6 +19,10 @@
 namespace taopd::testing {
 namespace {
 
+// Products whose terms are added in another order: a few roundings of float32, relative to the
+// largest element.
+constexpr double kOrderTolerance = 1e-6;
+
 // All objectives, odd sizes, k = 1..V, one row, both temperatures, on- and off-policy.
 TEST(StudentHead, MatchesAutogradForEveryObjective) {
   // There are hundreds of tiny operations; ChunkingDoesNotChangeTheResult uses threads.
@@ -53,94 +57,67 @@ TEST(StudentHead, ChunkingDoesNotChangeTheResult) {
   const Problem problem = MakeProblem(11, 8, 20011, 9, 5);
   HeadOptions options = OptionsFor("sc_ta_opd");
   options.top_k_metrics = true;
-  at::Tensor d_whole = at::zeros(problem.lm_head.sizes());
-  const HeadOutput whole =
-      StudentHead(problem.hidden, problem.lm_head, problem.targets, options, d_whole);
+  const HeadRun whole = RunHead(problem, options);
   for (int64_t workspace_bytes : {int64_t{1}, int64_t{20011 * 4 * 2}, int64_t{20011 * 4 * 5 + 3}}) {
     options.workspace_bytes = workspace_bytes;
-    at::Tensor d_chunked = at::zeros(problem.lm_head.sizes());
-    const HeadOutput chunked =
-        StudentHead(problem.hidden, problem.lm_head, problem.targets, options, d_chunked);
-    // The GEMM may sum in another order; nothing else may differ.
-    ExpectClose(chunked.loss_N, whole.loss_N.to(at::kDouble), 1e-6, "loss");
-    ExpectClose(chunked.metrics_NM, whole.metrics_NM.to(at::kDouble), 1e-6, "metrics");
-    ExpectGradientClose(chunked.d_hidden_NH, whole.d_hidden_NH.to(at::kDouble), 1e-6, "d hidden");
-    ExpectHeadGradientClose(d_chunked, d_whole.to(at::kDouble), problem.targets, 1e-6, "d lm_head");
+    ExpectClose(RunHead(problem, options), whole, problem.targets, kOrderTolerance, kOrderTolerance,
+                "chunks");
   }
 }
 
 TEST(StudentHead, AccumulatesIntoDLmHeadAndRepeatsBitForBit) {
   const Problem problem = MakeProblem(6, 8, 50, 4, 6);
-  const HeadOptions options = OptionsFor("ta_opd");
-  at::Tensor once = at::zeros(problem.lm_head.sizes());
-  const HeadOutput first =
-      StudentHead(problem.hidden, problem.lm_head, problem.targets, options, once);
-  at::Tensor twice = at::ones(problem.lm_head.sizes());
-  const HeadOutput second =
-      StudentHead(problem.hidden, problem.lm_head, problem.targets, options, twice);
-  EXPECT_TRUE(at::equal(first.loss_N, second.loss_N));
-  EXPECT_TRUE(at::equal(first.d_hidden_NH, second.d_hidden_NH));
-  ExpectClose(twice, once.to(at::kDouble) + 1, 1e-6, "d lm_head");
+  HeadOptions options = OptionsFor("ta_opd");
+  options.top_k_metrics = true;
+  const HeadRun once = RunHead(problem, options);
+  ExpectSameBits(RunHead(problem, options), once);
+  const at::Tensor added = RunHead(problem, options, 1).d_lm_head;
+  ExpectClose(added, once.d_lm_head.to(at::kDouble) + 1, kOrderTolerance, "d lm_head");
+}
+
+// Multiplies bfloat16 by `gemm`.
+HeadRun RunWithGemm(const Problem& problem, const HeadOptions& options,
+                    const cpu::PackedGemm& gemm) {
+  HeadRun run;
+  run.d_lm_head = at::zeros(problem.lm_head.sizes());
+  run.output = StudentHeadCpu(problem.hidden, problem.lm_head, problem.targets, options,
+                              run.d_lm_head, gemm);
+  return run;
 }
 
 // Compared with float64 on the same bfloat16 numbers, the loss is accurate to float32, while
 // rounded logits would change its second digit. The products read the logits' gradient in bfloat16.
 TEST(StudentHead, Bfloat16InputsHaveFloat32Logits) {
-  Problem problem = MakeProblem(9, 64, 5003, 16, 7);
-  problem.hidden = problem.hidden.to(at::kBFloat16);
-  problem.lm_head = problem.lm_head.to(at::kBFloat16);
+  const Problem problem = WithType(MakeProblem(9, 64, 5003, 16, 7), at::kBFloat16);
   for (const char* name : {"ta_opd", "sc_ta_opd", "forward_kl_tail"}) {
     const HeadOptions options = OptionsFor(name);
     const Expected expected = Oracle(problem, options);
     for (const cpu::PackedGemm* gemm : SupportedPackedGemms()) {
-      at::Tensor d_lm_head = at::zeros(problem.lm_head.sizes());
-      const HeadOutput output = StudentHeadCpu(problem.hidden, problem.lm_head, problem.targets,
-                                               options, d_lm_head, *gemm);
-      EXPECT_EQ(output.d_hidden_NH.scalar_type(), at::kBFloat16);
-      ExpectClose(output.loss_N, expected.loss, kFloatTolerance, name);
-      ExpectHeadGradientClose(d_lm_head, expected.d_lm_head, problem.targets,
+      const HeadRun run = RunWithGemm(problem, options, *gemm);
+      EXPECT_EQ(run.output.d_hidden_NH.scalar_type(), at::kBFloat16);
+      ExpectClose(run.output.loss_N, expected.loss, kFloatTolerance, name);
+      ExpectHeadGradientClose(run.d_lm_head, expected.d_lm_head, problem.targets,
                               kBfloat16OutputTolerance, name);
-      ExpectGradientClose(output.d_hidden_NH, expected.d_hidden, kBfloat16OutputTolerance, name);
+      ExpectGradientClose(run.output.d_hidden_NH, expected.d_hidden, kBfloat16OutputTolerance,
+                          name);
     }
   }
 }
 
-struct HeadRun {
-  HeadOutput output;
-  at::Tensor d_lm_head;
-};
-
-// The head's gradient is added to a tensor that is `start` everywhere.
 HeadRun RunOnThreads(int num_threads, const Problem& problem, const HeadOptions& options,
                      float start) {
   const ThreadsRestored threads(num_threads);
-  HeadRun run;
-  run.d_lm_head = at::full(problem.lm_head.sizes(), start);
-  run.output =
-      StudentHeadCpu(problem.hidden, problem.lm_head, problem.targets, options, run.d_lm_head);
-  return run;
-}
-
-// Returns random inputs of this type, with hidden size 24 and k = 7.
-Problem ProblemOfType(at::ScalarType dtype, int64_t num_rows, int64_t vocab_size, uint64_t seed) {
-  Problem problem = MakeProblem(num_rows, 24, vocab_size, 7, seed);
-  problem.hidden = problem.hidden.to(dtype);
-  problem.lm_head = problem.lm_head.to(dtype);
-  return problem;
+  return RunHead(problem, options, start);
 }
 
 TEST(StudentHead, NumberOfThreadsDoesNotChangeABit) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-    const Problem problem = ProblemOfType(dtype, 19, 30001, 8);
+    const Problem problem = WithType(MakeProblem(19, 24, 30001, 7, 8), dtype);
     HeadOptions options = OptionsFor("sc_ta_opd");
     options.top_k_metrics = true;
     const HeadRun one = RunOnThreads(1, problem, options, 0);
     for (const int num_threads : {2, 3, 4, 16}) {
-      const HeadRun several = RunOnThreads(num_threads, problem, options, 0);
-      EXPECT_TRUE(at::equal(one.output.loss_N, several.output.loss_N));
-      EXPECT_TRUE(at::equal(one.output.metrics_NM, several.output.metrics_NM));
-      EXPECT_TRUE(at::equal(one.d_lm_head, several.d_lm_head));
-      EXPECT_TRUE(at::equal(one.output.d_hidden_NH, several.output.d_hidden_NH));
+      ExpectSameBits(RunOnThreads(num_threads, problem, options, 0), one);
     }
   }
 }
@@ -148,21 +125,15 @@ TEST(StudentHead, NumberOfThreadsDoesNotChangeABit) {
 // With a workspace that is too small for the exponentials of all rows, AMX computes the logits
 // twice, with the bits of keeping the exponentials.
 TEST(StudentHead, LogitsThatAreComputedTwiceChangeNoBit) {
-  const Problem problem = ProblemOfType(at::kBFloat16, 50, 9001, 12);
+  const Problem problem = WithType(MakeProblem(50, 24, 9001, 7, 12), at::kBFloat16);
   for (const char* name : {"ta_opd", "sc_ta_opd", "normalized"}) {
     for (const cpu::PackedGemm* gemm : SupportedPackedGemms()) {
       if (!CpuHeadRecomputes(problem.lm_head, *gemm)) continue;
       HeadOptions options = OptionsFor(name);
-      HeadRun kept, twice;
-      for (HeadRun* run : {&kept, &twice}) {
-        run->d_lm_head = at::zeros(problem.lm_head.sizes());
-        run->output = StudentHeadCpu(problem.hidden, problem.lm_head, problem.targets, options,
-                                     run->d_lm_head, *gemm);
-        options.workspace_bytes = 50 * 9001;  // half of the exponentials
-      }
-      EXPECT_TRUE(at::equal(twice.output.loss_N, kept.output.loss_N)) << name;
-      EXPECT_TRUE(at::equal(twice.output.d_hidden_NH, kept.output.d_hidden_NH)) << name;
-      EXPECT_TRUE(at::equal(twice.d_lm_head, kept.d_lm_head)) << name;
+      options.top_k_metrics = true;
+      const HeadRun kept = RunWithGemm(problem, options, *gemm);
+      options.workspace_bytes = 50 * 9001;  // half of the exponentials
+      ExpectSameBits(RunWithGemm(problem, options, *gemm), kept);
     }
   }
 }
@@ -171,17 +142,14 @@ TEST(StudentHead, LogitsThatAreComputedTwiceChangeNoBit) {
 TEST(StudentHead, TilesOfASmallHeadAreItsRows) {
   for (const auto& [num_rows, dtype] :
        {std::pair(700, at::kFloat), std::pair(9001, at::kFloat), std::pair(700, at::kBFloat16)}) {
-    const Problem problem = ProblemOfType(dtype, num_rows, 130, 9);
+    const Problem problem = WithType(MakeProblem(num_rows, 24, 130, 7, 9), dtype);
     HeadOptions options = OptionsFor("sc_ta_opd");
     options.top_k_metrics = true;
     const HeadRun one = RunOnThreads(1, problem, options, 1);
     const HeadRun three = RunOnThreads(3, problem, options, 1);
     options.workspace_bytes = 1 << 20;  // too little for tiles
     const HeadRun chunks = RunOnThreads(3, problem, options, 1);
-    EXPECT_TRUE(at::equal(one.output.loss_N, three.output.loss_N));
-    EXPECT_TRUE(at::equal(one.output.metrics_NM, three.output.metrics_NM));
-    EXPECT_TRUE(at::equal(one.output.d_hidden_NH, three.output.d_hidden_NH));
-    EXPECT_TRUE(at::equal(one.d_lm_head, three.d_lm_head));
+    ExpectSameBits(one, three);
 
     EXPECT_TRUE(at::equal(one.output.loss_N, chunks.output.loss_N));
     EXPECT_TRUE(at::equal(one.output.metrics_NM, chunks.output.metrics_NM));
@@ -204,8 +172,7 @@ TEST(StudentHead, ObjectivesWithoutDensePartTouchFewRowsOfTheHead) {
     const HeadOptions options = OptionsFor(name);
     ExpectMatchesOracle(problem, options, name);
     const float marker = 3;
-    at::Tensor d_lm_head = at::full(problem.lm_head.sizes(), marker);
-    StudentHead(problem.hidden, problem.lm_head, problem.targets, options, d_lm_head);
+    const at::Tensor d_lm_head = RunHead(problem, options, marker).d_lm_head;
     const int64_t touched = d_lm_head.ne(marker).any(1).sum().item<int64_t>();
     EXPECT_GT(touched, 5) << name;
     EXPECT_LE(touched, 9 * 6) << name;
@@ -220,25 +187,21 @@ TEST(StudentHead, ExtremeLogitsStayFinite) {
       Problem problem = MakeProblem(4, 1, 12, k, 9);
       problem.hidden.fill_(factor);
       problem.lm_head = at::linspace(-1, 1, 12).unsqueeze(1).contiguous();
-      at::Tensor d_lm_head = at::zeros(problem.lm_head.sizes());
       HeadOptions options = OptionsFor(std::string(info.name));
       options.top_k_metrics = true;
-      const HeadOutput output =
-          StudentHead(problem.hidden, problem.lm_head, problem.targets, options, d_lm_head);
-      EXPECT_TRUE(at::isfinite(output.loss_N).all().item<bool>()) << info.name;
-      EXPECT_TRUE(at::isfinite(output.metrics_NM).all().item<bool>()) << info.name;
-      EXPECT_TRUE(at::isfinite(output.d_hidden_NH).all().item<bool>()) << info.name;
-      EXPECT_TRUE(at::isfinite(d_lm_head).all().item<bool>()) << info.name;
+      const auto& [output, d_lm_head] = RunHead(problem, options);
+      for (const at::Tensor& result :
+           {output.loss_N, output.metrics_NM, output.d_hidden_NH, d_lm_head}) {
+        EXPECT_TRUE(at::isfinite(result).all().item<bool>()) << info.name;
+      }
     }
     Problem problem = MakeProblem(4, 8, 20, info.needs & kNeedsFullVocabulary ? 20 : 3, 10);
     problem.hidden = at::cat({problem.hidden, at::ones({4, 1})}, 1);
     problem.lm_head = at::cat({problem.lm_head, at::zeros({20, 1})}, 1);
     const HeadOptions options = OptionsFor(std::string(info.name));
-    const HeadOutput plain =
-        StudentHead(problem.hidden, problem.lm_head, problem.targets, options, {});
+    const HeadOutput plain = RunHead(problem, options).output;
     problem.lm_head.select(1, 8).fill_(1000);
-    const HeadOutput shifted =
-        StudentHead(problem.hidden, problem.lm_head, problem.targets, options, {});
+    const HeadOutput shifted = RunHead(problem, options).output;
     // float32 logits near 1000 are rounded to 6e-5.
     ExpectClose(shifted.loss_N, plain.loss_N.to(at::kDouble), 1e-3,
                 std::string(info.name) + ": shift");
@@ -248,8 +211,7 @@ TEST(StudentHead, ExtremeLogitsStayFinite) {
 TEST(StudentHead, NanHiddenShowsInThatRowsLossOnly) {
   Problem problem = MakeProblem(3, 4, 20, 3, 11);
   problem.hidden[1][2] = std::nan("");
-  const HeadOutput output =
-      StudentHead(problem.hidden, problem.lm_head, problem.targets, OptionsFor("ta_opd"), {});
+  const HeadOutput output = RunHead(problem, OptionsFor("ta_opd")).output;
   EXPECT_TRUE(std::isfinite(output.loss_N[0].item<float>()));
   EXPECT_TRUE(std::isnan(output.loss_N[1].item<float>()));
   EXPECT_TRUE(std::isfinite(output.loss_N[2].item<float>()));
@@ -265,8 +227,9 @@ TEST(StudentHead, CrossEntropyNeedsNoTeacher) {
   const HeadOutput with = StudentHead(full.hidden, full.lm_head, full.targets, options, {});
   const HeadOutput without =
       StudentHead(problem.hidden, problem.lm_head, problem.targets, options, {});
-  ExpectClose(without.loss_N, with.loss_N.to(at::kDouble), 1e-6, "loss");
-  ExpectGradientClose(without.d_hidden_NH, with.d_hidden_NH.to(at::kDouble), 1e-6, "d hidden");
+  ExpectClose(without.loss_N, with.loss_N.to(at::kDouble), kOrderTolerance, "loss");
+  ExpectGradientClose(without.d_hidden_NH, with.d_hidden_NH.to(at::kDouble), kOrderTolerance,
+                      "d hidden");
 }
 
 TEST(StudentHead, NoRowsGiveEmptyOutput) {
@@ -303,10 +266,9 @@ TEST(StudentHeadLoss, IsAnAutogradNodeWithTiedWeights) {
 }
 
 TEST(StudentHeadLoss, CastsTheHeadsGradientAndSkipsFrozenInputs) {
-  Problem problem = MakeProblem(6, 8, 25, 4, 15);
+  const Problem problem = WithType(MakeProblem(6, 8, 25, 4, 15), at::kBFloat16);
   const HeadOptions options = OptionsFor("ta_opd");
-  problem.hidden = problem.hidden.to(at::kBFloat16);
-  problem.lm_head = problem.lm_head.to(at::kBFloat16).requires_grad_(true);
+  problem.lm_head.requires_grad_(true);
   StudentHeadLoss(problem.hidden, problem.lm_head, problem.targets, options, nullptr).backward();
   EXPECT_EQ(problem.lm_head.grad().scalar_type(), at::kBFloat16);
   const Expected expected = Oracle(problem, options);
