@@ -1,12 +1,13 @@
 // Compares scores with float64 over the same hidden states. engine_invariance_test.cc checks that
 // they do not depend on the batch.
-#include <cmath>
 #include <limits>
+#include <span>
 
 #include "tests/common/engine/markov_decoder.h"
 #include "tests/common/engine/result_box.h"
 #include "tests/common/engine/same_scores.h"
 #include "tests/common/engine/tiny_model.h"
+#include "tests/kernels/scoring_oracle.h"
 #include "tests/support/status_matchers.h"
 
 namespace taopd::testing {
@@ -49,62 +50,42 @@ void ExpectScores(const ScoreRows& rows, const InferenceRequest& request,
 
   for (int64_t r = 0; r < num_rows; ++r) {
     SCOPED_TRACE(Concat("row ", r));
+    const std::span candidates(params.candidate_ids.data() + r * m, m);
     const double* logits = logits_PV.const_data_ptr<double>() + (params.start + r - 1) * vocab_size;
-    std::vector<double> z(logits, logits + vocab_size);
-    for (double& x : z) x /= params.temperature;
-    const double largest = *std::max_element(z.begin(), z.end());
-    double sum = 0.0;
-    for (double x : z) sum += std::exp(x - largest);
-    const double log_sum_exp = largest + std::log(sum);
-
-    std::vector<int32_t> order(vocab_size);
-    for (int32_t v = 0; v < vocab_size; ++v) order[v] = v;
-    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return z[a] > z[b]; });
-    double tail = 0.0;
-    double support = 0.0;
-    for (int64_t j = 0; j < vocab_size; ++j)
-      (j < k ? support : tail) += std::exp(z[order[j]] - log_sum_exp);
+    const ScoredRow expected =
+        ScoreRow(std::span(logits, vocab_size), params.temperature, k, candidates);
     for (int32_t j = 0; j < k; ++j) {
-      EXPECT_EQ(rows.ids[r * k + j], order[j]);
-      EXPECT_NEAR(rows.log_probs[r * k + j], z[order[j]] - log_sum_exp, kLogProbTolerance);
+      const int32_t id = expected.order[j];
+      EXPECT_EQ(rows.ids[r * k + j], id);
+      EXPECT_NEAR(rows.log_probs[r * k + j], expected.log_probs[id], kLogProbTolerance);
     }
-    EXPECT_NEAR(rows.log_tail[r], std::log(tail), kTailTolerance);
+    EXPECT_NEAR(rows.log_tail[r], expected.log_tail, kTailTolerance);
     const int32_t sampled = request.token_ids[params.start + r];
-    EXPECT_NEAR(rows.sampled_log_probs[r], z[sampled] - log_sum_exp, kLogProbTolerance);
+    EXPECT_NEAR(rows.sampled_log_probs[r], expected.log_probs[sampled], kLogProbTolerance);
     if (params.rank) {
-      int rank = 0;
-      for (double x : z) rank += x >= z[sampled];
-      EXPECT_EQ(rows.sampled_ranks[r], rank);
+      EXPECT_EQ(rows.sampled_ranks[r], expected.RankOf(sampled));
     }
     if (params.entropy) {
-      double entropy = 0.0;
-      for (double x : z) entropy -= std::exp(x - log_sum_exp) * (x - log_sum_exp);
-      EXPECT_NEAR(rows.entropy[r], entropy, kTailTolerance);
+      EXPECT_NEAR(rows.entropy[r], expected.entropy, kTailTolerance);
     }
     for (int32_t j = 0; j < m; ++j) {
-      EXPECT_NEAR(rows.candidate_log_probs[r * m + j],
-                  z[params.candidate_ids[r * m + j]] - log_sum_exp, kLogProbTolerance);
+      EXPECT_NEAR(rows.candidate_log_probs[r * m + j], expected.log_probs[candidates[j]],
+                  kLogProbTolerance);
     }
     if (m > 0) {
-      double outside = 0.0;
-      const auto begin = params.candidate_ids.begin() + r * m;
-      for (int64_t j = k; j < vocab_size; ++j) {
-        if (std::find(begin, begin + m, order[j]) == begin + m) {
-          outside += std::exp(z[order[j]] - log_sum_exp);
-        }
-      }
-      EXPECT_NEAR(rows.candidate_log_tail[r], std::log(outside), kTailTolerance);
+      EXPECT_NEAR(rows.candidate_log_tail[r], expected.candidate_log_tail, kTailTolerance);
     }
     for (int64_t v = 0; params.dense && v < vocab_size; ++v) {
-      EXPECT_NEAR(rows.dense_log_probs[r * vocab_size + v], z[v] - log_sum_exp, kLogProbTolerance);
+      EXPECT_NEAR(rows.dense_log_probs[r * vocab_size + v], expected.log_probs[v],
+                  kLogProbTolerance);
     }
     if (params.support_stats) {
-      EXPECT_NEAR(rows.log_sum_exp[r], log_sum_exp, kLogProbTolerance);
+      EXPECT_NEAR(rows.log_sum_exp[r], expected.log_sum_exp, kLogProbTolerance);
       // An empty support has no mass: log 0.
       if (k == 0) {
         EXPECT_EQ(rows.log_support_mass[r], -std::numeric_limits<float>::infinity());
       } else {
-        EXPECT_NEAR(rows.log_support_mass[r], std::log(support), kLogProbTolerance);
+        EXPECT_NEAR(rows.log_support_mass[r], expected.log_support_mass, kLogProbTolerance);
       }
     }
   }

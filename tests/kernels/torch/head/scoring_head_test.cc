@@ -3,13 +3,12 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
-#include <limits>
-#include <numeric>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "tests/kernels/scoring_oracle.h"
 #include "tests/kernels/torch/expect_throws.h"
 #include "tests/kernels/torch/random_tensor.h"
 
@@ -19,15 +18,6 @@ namespace {
 // The required accuracy of log-probs, and of log tails down to 1e-30, against float64.
 constexpr double kLogProbTolerance = 1e-5;
 constexpr double kLogTailTolerance = 1e-4;
-
-double LogSumExp(const std::vector<double>& x) {
-  double high = -std::numeric_limits<double>::infinity();
-  for (double v : x) high = std::max(high, v);
-  if (std::isinf(high)) return high;
-  double sum = 0;
-  for (double v : x) sum += std::exp(v - high);
-  return high + std::log(sum);
-}
 
 // With hidden = identity, lm_head^T is the logits: row n's logits are exactly column n.
 struct Rows {
@@ -46,79 +36,54 @@ at::Tensor RandomIds(at::IntArrayRef shape, int64_t vocab_size, uint64_t seed) {
                      at::TensorOptions().dtype(at::kInt));
 }
 
-// Checks all outputs of every row by plain float64 loops and a stable sort.
+// Checks all outputs of every row.
 void ExpectMatchesOracle(const ScoringOutput& output, const at::Tensor& logits_NV,
                          const at::Tensor& sampled, const at::Tensor& candidates,
                          const ScoringOptions& options, const std::string& what) {
   const int64_t vocab_size = logits_NV.size(1);
+  const int64_t num_candidates = candidates.defined() ? candidates.size(1) : 0;
   for (int64_t n = 0; n < logits_NV.size(0); ++n) {
     const std::string where = what + ", row " + std::to_string(n);
+    const at::Tensor ids = num_candidates > 0 ? candidates[n] : at::empty({0}, at::kInt);
+    const std::span candidate_ids(ids.const_data_ptr<int32_t>(), num_candidates);
     const float* logits = logits_NV.const_data_ptr<float>() + n * vocab_size;
-    std::vector<int32_t> order(vocab_size);
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(),
-                     [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
-    std::vector<double> all, rest, support;
-    for (int64_t i = 0; i < vocab_size; ++i) {
-      const double z = logits[order[i]] / options.temperature;
-      all.push_back(z);
-      (i < options.top_k ? support : rest).push_back(z);
-    }
-    const double total = LogSumExp(all);
-    EXPECT_NEAR(output.log_sum_exp_N[n].item<float>(), total,
-                kLogProbTolerance * (1 + std::abs(total)))
-        << where;
-    for (int32_t j = 0; j < options.top_k; ++j) {
-      ASSERT_EQ(output.ids_Nk[n][j].item<int32_t>(), order[j]) << where << ", place " << j;
-      EXPECT_NEAR(output.log_probs_Nk[n][j].item<float>(), all[j] - total,
-                  kLogProbTolerance * (1 + total - all[j]))
+    const ScoredRow expected =
+        ScoreRow(std::span(logits, vocab_size), options.temperature, options.top_k, candidate_ids);
+    const auto expect = [&](const at::Tensor& actual, double number) {
+      EXPECT_NEAR(actual.item<float>(), number, kLogProbTolerance * (1 + std::abs(number)))
           << where;
-    }
-    const auto expect_log = [&](const at::Tensor& actual, double expected, const char* name) {
-      if (std::isinf(expected)) {
-        EXPECT_EQ(actual.item<float>(), expected) << where << ": " << name;
+    };
+    const auto expect_log = [&](const at::Tensor& actual, double number, const char* name) {
+      if (std::isinf(number)) {
+        EXPECT_EQ(actual.item<float>(), number) << where << ": " << name;
       } else {
-        EXPECT_NEAR(actual.item<float>(), expected, kLogTailTolerance) << where << ": " << name;
+        EXPECT_NEAR(actual.item<float>(), number, kLogTailTolerance) << where << ": " << name;
       }
     };
-    expect_log(output.log_tail_N[n], LogSumExp(rest) - total, "log tail");
-    expect_log(output.log_support_mass_N[n], LogSumExp(support) - total, "log support mass");
+    expect(output.log_sum_exp_N[n], expected.log_sum_exp);
+    for (int32_t j = 0; j < options.top_k; ++j) {
+      const int32_t id = expected.order[j];
+      ASSERT_EQ(output.ids_Nk[n][j].item<int32_t>(), id) << where << ", place " << j;
+      expect(output.log_probs_Nk[n][j], expected.log_probs[id]);
+    }
+    expect_log(output.log_tail_N[n], expected.log_tail, "log tail");
+    expect_log(output.log_support_mass_N[n], expected.log_support_mass, "log support mass");
     if (sampled.defined()) {
-      const float z = logits[sampled[n].item<int32_t>()];
-      const double log_p = z / options.temperature - total;
-      EXPECT_NEAR(output.sampled_log_probs_N[n].item<float>(), log_p,
-                  kLogProbTolerance * (1 - log_p))
-          << where;
+      const int32_t id = sampled[n].item<int32_t>();
+      expect(output.sampled_log_probs_N[n], expected.log_probs[id]);
       if (options.rank) {
-        const auto rank =
-            std::count_if(logits, logits + vocab_size, [&](float v) { return v >= z; });
-        EXPECT_EQ(output.sampled_ranks_N[n].item<int32_t>(), rank) << where;
+        EXPECT_EQ(output.sampled_ranks_N[n].item<int32_t>(), expected.RankOf(id)) << where;
       }
     }
-    if (options.entropy) {
-      double entropy = 0;
-      for (double z : all) entropy -= std::exp(z - total) * (z - total);
-      EXPECT_NEAR(output.entropy_N[n].item<float>(), entropy, kLogProbTolerance * (1 + entropy))
-          << where;
+    if (options.entropy) expect(output.entropy_N[n], expected.entropy);
+    for (int64_t j = 0; j < num_candidates; ++j) {
+      expect(output.candidate_log_probs_NM[n][j], expected.log_probs[candidate_ids[j]]);
     }
-    for (int64_t j = 0; candidates.defined() && j < candidates.size(1); ++j) {
-      const double log_p = logits[candidates[n][j].item<int32_t>()] / options.temperature - total;
-      EXPECT_NEAR(output.candidate_log_probs_NM[n][j].item<float>(), log_p,
-                  kLogProbTolerance * (1 - log_p))
-          << where;
+    if (num_candidates > 0) {
+      expect_log(output.candidate_log_tail_N[n], expected.candidate_log_tail, "candidate log tail");
     }
-    if (candidates.defined() && candidates.size(1) > 0) {
-      std::vector<double> outside;
-      for (int64_t i = options.top_k; i < vocab_size; ++i) {
-        if (!candidates[n].eq(order[i]).any().item<bool>()) outside.push_back(all[i]);
-      }
-      expect_log(output.candidate_log_tail_N[n], LogSumExp(outside) - total, "candidate log tail");
-    }
-    for (int64_t i = 0; options.dense && i < vocab_size; ++i) {
-      const double log_p = all[i] - total;
-      EXPECT_NEAR(output.dense_log_probs_NV[n][order[i]].item<float>(), log_p,
-                  kLogProbTolerance * (1 - log_p))
-          << where;
+    for (int64_t v = 0; options.dense && v < vocab_size; ++v) {
+      expect(output.dense_log_probs_NV[n][v], expected.log_probs[v]);
     }
   }
 }
