@@ -48,7 +48,7 @@ class DeviceArray {
 };
 
 // Names the tests of a suite with a type as its parameter.
-inline std::string NameOfType(const testing::TestParamInfo<DataType>& info) {
+inline std::string NameOfType(const ::testing::TestParamInfo<DataType>& info) {
   return info.param == DataType::kFloat32 ? "float32" : "bfloat16";
 }
 
@@ -56,7 +56,7 @@ inline std::string NameOfType(const testing::TestParamInfo<DataType>& info) {
 cublasLtContext* TestCublasLt();
 
 // Skips every test if the CUDA runtime has no device.
-class CudaTest : public testing::Test {
+class CudaTest : public ::testing::Test {
  protected:
   void SetUp() override {
     int num_devices = 0;

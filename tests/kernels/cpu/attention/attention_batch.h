@@ -11,31 +11,20 @@
 #include <vector>
 
 #include "kernels/cpu/attention/paged_attention.h"
-#include "tests/kernels/stored.h"
+#include "tests/kernels/attention_problem.h"
 
 namespace taopd::testing {
 
-// A model's layer and the sequences of a batch.
-struct AttentionCase {
-  DataType dtype = DataType::kFloat32;
-  int64_t num_heads = 4;
-  int64_t num_kv_heads = 2;
-  int64_t head_size = 16;
-  float scale = 0.25f;
-  int64_t sliding_window = 0;
+// A layer, and the lengths of a batch's sequences.
+struct AttentionCase : AttentionShape {
   std::vector<int64_t> lengths = {100};
-
-  int64_t RowSize() const { return (num_heads + 2 * num_kv_heads) * head_size; }
-  int64_t KeyColumn() const { return num_heads * head_size; }
-  int64_t ValueColumn() const { return (num_heads + num_kv_heads) * head_size; }
 };
 
-// Returns, for each sequence, its rows [length][RowSize]: queries, keys and values as the
-// projection of a fused layer gives them, exact in the type of the case.
+// Returns the rows of each sequence, exact in the type of the case.
 inline std::vector<std::vector<float>> RandomRows(const AttentionCase& c, uint64_t seed) {
   std::vector<std::vector<float>> rows;
-  for (int64_t length : c.lengths) {
-    rows.push_back(Normal(c.dtype, length * c.RowSize(), 100 * seed + rows.size()).Values());
+  for (const Stored& sequence : RandomSequences(c, c.lengths, seed)) {
+    rows.push_back(sequence.Values());
   }
   return rows;
 }

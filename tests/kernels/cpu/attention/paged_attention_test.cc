@@ -16,8 +16,10 @@
 namespace taopd::cpu {
 namespace {
 
+using testing::AttendExactly;
 using testing::AttentionBatch;
 using testing::AttentionCase;
+using testing::ExactAttention;
 using testing::OneThread;
 using testing::RandomRows;
 using testing::SupportedSets;
@@ -36,69 +38,30 @@ double Tolerance(InstructionSet set, DataType dtype) {
   return kFloat32Rounding + (rounds_weights ? 3 : 1) * kBfloat16Rounding;
 }
 
-// Computes one output row [N][D] of a sequence by the definition, and the sums of |p v| in `size`.
-void PlainAttention(const AttentionCase& c, const std::vector<float>& rows, int64_t position,
-                    std::vector<double>* out, std::vector<double>* size) {
-  out->assign(c.num_heads * c.head_size, 0);
-  size->assign(out->size(), 0);
-  const int64_t first =
-      c.sliding_window == 0 ? 0 : std::max<int64_t>(0, position + 1 - c.sliding_window);
-  for (int64_t head = 0; head < c.num_heads; ++head) {
-    const int64_t kv_head = head * c.num_kv_heads / c.num_heads;
-    const float* const q = &rows[position * c.RowSize() + head * c.head_size];
-    std::vector<double> weights;
-    double largest = -INFINITY, total = 0;
-    for (int64_t j = first; j <= position; ++j) {
-      const float* const k = &rows[j * c.RowSize() + c.KeyColumn() + kv_head * c.head_size];
-      double score = 0;
-      for (int64_t d = 0; d < c.head_size; ++d) score += static_cast<double>(q[d]) * k[d];
-      weights.push_back(score * c.scale);
-      largest = std::max(largest, weights.back());
-    }
-    for (double& weight : weights) total += weight = std::exp(weight - largest);
-    for (int64_t j = first; j <= position; ++j) {
-      const float* const v = &rows[j * c.RowSize() + c.ValueColumn() + kv_head * c.head_size];
-      for (int64_t d = 0; d < c.head_size; ++d) {
-        const double term = weights[j - first] / total * v[d];
-        (*out)[head * c.head_size + d] += term;
-        (*size)[head * c.head_size + d] += std::abs(term);
-      }
-    }
-  }
-}
-
 std::string NameOfCase(const AttentionCase& c, InstructionSet set) {
-  return std::string(NameOf(set)) + (c.dtype == DataType::kFloat32 ? " float32 " : " bfloat16 ") +
-         std::to_string(c.num_heads) + "/" + std::to_string(c.num_kv_heads) + " heads of " +
-         std::to_string(c.head_size) + ", window " + std::to_string(c.sliding_window);
+  return std::string(NameOf(set)) + " " + testing::NameOf(c);
 }
 
 void ExpectMatchesPlainLoops(const AttentionCase& c, const Rows& rows, const AttentionBatch& batch,
                              InstructionSet set) {
   const std::string what = NameOfCase(c, set);
   EXPECT_FALSE(batch.written_beyond_row()) << what;
-  std::vector<double> expected, size;
+  const int64_t size = c.num_heads * c.head_size;
   for (size_t s = 0; s < c.lengths.size(); ++s) {
     const std::vector<float> out = batch.ValuesOf(s);
-    for (int64_t i = 0; i < c.lengths[s]; ++i) {
-      PlainAttention(c, rows[s], i, &expected, &size);
-      for (size_t j = 0; j < expected.size(); ++j) {
-        ASSERT_NEAR(out[i * expected.size() + j], expected[j], Tolerance(set, c.dtype) * size[j])
-            << what << ": sequence " << s << ", position " << i << ", element " << j;
-      }
+    const ExactAttention expected = AttendExactly(c, rows[s]);
+    ASSERT_EQ(out.size(), expected.values.size()) << what;
+    for (size_t i = 0; i < out.size(); ++i) {
+      ASSERT_NEAR(out[i], expected.values[i], Tolerance(set, c.dtype) * expected.sizes[i])
+          << what << ": sequence " << s << ", position " << i / size << ", element " << i % size;
     }
   }
 }
 
 AttentionCase Shape(DataType dtype, int64_t num_heads, int64_t num_kv_heads, int64_t head_size,
                     std::vector<int64_t> lengths, int64_t sliding_window = 0) {
-  return AttentionCase{.dtype = dtype,
-                       .num_heads = num_heads,
-                       .num_kv_heads = num_kv_heads,
-                       .head_size = head_size,
-                       .scale = 1 / std::sqrt(static_cast<float>(head_size)),
-                       .sliding_window = sliding_window,
-                       .lengths = std::move(lengths)};
+  const float scale = 1 / std::sqrt(static_cast<float>(head_size));
+  return {{dtype, num_heads, num_kv_heads, head_size, scale, sliding_window}, std::move(lengths)};
 }
 
 std::vector<AttentionCase> ManyShapes() {

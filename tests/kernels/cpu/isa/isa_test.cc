@@ -243,8 +243,7 @@ std::string LayerLoopsDigest(DataType type) {
 }
 
 std::string AttentionDigest(DataType type) {
-  testing::AttentionCase c = {.dtype = type, .head_size = 24};
-  c.lengths = {70, 300};  // one partition, and two
+  testing::AttentionCase c = {{.dtype = type, .head_size = 24}, {70, 300}};  // 1 partition, and 2
   std::vector<std::vector<float>> rows;
   for (int64_t length : c.lengths) rows.push_back(Floats(length * c.RowSize(), 21));
   testing::AttentionBatch batch(c, rows, 1, kSet);

@@ -3,7 +3,6 @@
 #include "taopd/attention/paged_attention_cuda.h"
 
 #include <cmath>
-#include <limits>
 #include <string>
 
 #include "tests/kernels/cuda/attention/paged_batch.h"
@@ -14,46 +13,11 @@ namespace {
 // Relative to values of size 1: sums in float32, and one rounding (2^-9) of a bfloat16 result.
 double ToleranceOf(DataType type) { return type == DataType::kFloat32 ? 1e-5 : 0.004; }
 
-// Returns softmax(scale q k^T) v of every row, [length, N, D].
-std::vector<double> Oracle(const AttentionShape& shape, const Stored& sequence) {
-  const std::vector<float> x = sequence.Values();
-  const int64_t N = shape.num_heads(), K = shape.num_kv_heads, D = shape.head_size;
-  const int64_t length = sequence.size() / shape.row_size();
-  const auto head = [&](int64_t position, int64_t index) {
-    return &x[position * shape.row_size() + index * D];
-  };
-  std::vector<double> out;
-  for (int64_t row = 0; row < length; ++row) {
-    const int64_t first =
-        shape.sliding_window > 0 ? std::max<int64_t>(0, row - shape.sliding_window + 1) : 0;
-    for (int64_t n = 0; n < N; ++n) {
-      std::vector<double> weights, sums(D);
-      double max = -std::numeric_limits<double>::infinity(), total = 0;
-      for (int64_t j = first; j <= row; ++j) {
-        double dot = 0;
-        for (int64_t d = 0; d < D; ++d) {
-          dot += static_cast<double>(head(row, n)[d]) * head(j, N + n / shape.group)[d];
-        }
-        weights.push_back(dot * shape.scale());
-        max = std::fmax(max, weights.back());
-      }
-      for (int64_t j = first; j <= row; ++j) {
-        const double weight = std::exp(weights[j - first] - max);
-        total += weight;
-        for (int64_t d = 0; d < D; ++d) sums[d] += weight * head(j, N + K + n / shape.group)[d];
-      }
-      for (int64_t d = 0; d < D; ++d) out.push_back(sums[d] / total);
-    }
-  }
-  return out;
-}
-
-// Compares a sequence's rows [first, first + num).
 void ExpectOracle(const AttentionShape& shape, const Stored& sequence,
                   const std::vector<float>& ours, const std::string& what) {
-  const std::vector<double> expected = Oracle(shape, sequence);
+  const std::vector<double> expected = AttendExactly(shape, sequence.Values()).values;
   ASSERT_EQ(ours.size(), expected.size());
-  const int64_t row_size = shape.num_heads() * shape.head_size;
+  const int64_t row_size = shape.num_heads * shape.head_size;
   for (size_t i = 0; i < ours.size(); ++i) {
     if (std::isnan(expected[i])) {
       ASSERT_TRUE(std::isnan(ours[i])) << what << ", row " << i / row_size;
@@ -74,17 +38,11 @@ void ExpectSameBits(const std::vector<std::vector<float>>& a,
   }
 }
 
-std::string NameOf(const AttentionShape& shape) {
-  return "D " + std::to_string(shape.head_size) + ", K " + std::to_string(shape.num_kv_heads) +
-         ", group " + std::to_string(shape.group) + ", window " +
-         std::to_string(shape.sliding_window);
-}
-
 class CudaPagedAttentionTest : public CudaTest, public ::testing::WithParamInterface<DataType> {
  protected:
   AttentionShape Shape(int64_t head_size, int64_t num_kv_heads, int64_t group,
                        int64_t window = 0) const {
-    return {GetParam(), num_kv_heads, group, head_size, window};
+    return {GetParam(), num_kv_heads * group, num_kv_heads, head_size, 0.31f, window};
   }
 };
 
@@ -96,7 +54,7 @@ TEST_P(CudaPagedAttentionTest, MatchesDoubleLoops) {
         Shape(256, 1, 5), Shape(258, 1, 3), Shape(512, 1, 1)}) {
     // More than one partition where that is not slow.
     const std::vector<int64_t> lengths = {1, 40, shape.head_size == 64 ? 290 : 36};
-    const std::vector<Stored> sequences = RandomSequences(shape, lengths);
+    const std::vector<Stored> sequences = RandomSequences(shape, lengths, 1);
     PagedRun run(shape, sequences, 1);
     run.Run({{0, 1}, {1, 37}, {2, lengths[2] - 2}});
     run.Run({{1, 1}, {2, 1}});
@@ -111,7 +69,7 @@ TEST_P(CudaPagedAttentionTest, MatchesDoubleLoops) {
 TEST_P(CudaPagedAttentionTest, GroupsOfAnySizeShareKeys) {
   for (int64_t group : {1, 3, 17, 40}) {
     const AttentionShape shape = Shape(16, 2, group);
-    const std::vector<Stored> sequences = RandomSequences(shape, {8, 3});
+    const std::vector<Stored> sequences = RandomSequences(shape, {8, 3}, 1);
     PagedRun run(shape, sequences, 2);
     run.Run({{0, 7}, {1, 2}});
     run.Run({{1, 1}, {0, 1}});
@@ -124,7 +82,7 @@ TEST_P(CudaPagedAttentionTest, GroupsOfAnySizeShareKeys) {
 TEST_P(CudaPagedAttentionTest, WindowsHideOldKeys) {
   for (int64_t window : {1, 33, 257, 1000}) {
     const AttentionShape shape = Shape(16, 1, 1, window);
-    const std::vector<Stored> sequences = RandomSequences(shape, {290});
+    const std::vector<Stored> sequences = RandomSequences(shape, {290}, 1);
     PagedRun run(shape, sequences, 3);
     run.Run({{0, 280}});
     for (int i = 0; i < 6; ++i) run.Run({{0, 1}});
@@ -137,7 +95,7 @@ TEST_P(CudaPagedAttentionTest, WindowsHideOldKeys) {
 TEST_P(CudaPagedAttentionTest, BitsDoNotDependOnChunksBatchOrBlocks) {
   for (const AttentionShape& shape :
        {Shape(48, 1, 2, 265), Shape(64, 1, 7), Shape(128, 1, 2), Shape(264, 1, 1, 265)}) {
-    const std::vector<Stored> sequences = RandomSequences(shape, {280, 50});
+    const std::vector<Stored> sequences = RandomSequences(shape, {280, 50}, 1);
     PagedRun whole(shape, sequences, 4);
     whole.Run({{0, 280}, {1, 50}});
     PagedRun chunks(shape, sequences, 5);
@@ -156,18 +114,19 @@ TEST_P(CudaPagedAttentionTest, BitsDoNotDependOnChunksBatchOrBlocks) {
 // A NaN for one row is not a NaN for another, although they share tiles, pages and partitions.
 TEST_P(CudaPagedAttentionTest, NanReachesThoseWhoSeeIt) {
   const AttentionShape shape = Shape(16, 2, 2, 40);
-  const int64_t N = shape.num_heads(), K = shape.num_kv_heads, D = shape.head_size;
+  const int64_t N = shape.num_heads, K = shape.num_kv_heads, D = shape.head_size;
+  const int64_t group = N / K;
   const int64_t heads[] = {1, N, N + K + 1};  // a query head, a key head, a value head
   for (int64_t head : heads) {
-    std::vector<Stored> sequences = RandomSequences(shape, {90});
-    PutNan(&sequences[0], 33 * shape.row_size() + head * D + 3);
+    std::vector<Stored> sequences = RandomSequences(shape, {90}, 1);
+    PutNan(&sequences[0], 33 * shape.RowSize() + head * D + 3);
     PagedRun whole(shape, sequences, 6), steps(shape, sequences, 7);
     whole.Run({{0, 90}});
     for (int i = 0; i < 90; ++i) steps.Run({{0, 1}});
     const int64_t num_nan = std::count_if(whole.outputs()[0].begin(), whole.outputs()[0].end(),
                                           [](float x) { return std::isnan(x); });
     // The head of one row; all elements of 40 rows in the heads of a group; one of these elements.
-    EXPECT_EQ(num_nan, head < N ? D : head < N + K ? 40 * shape.group * D : 40 * shape.group);
+    EXPECT_EQ(num_nan, head < N ? D : head < N + K ? 40 * group * D : 40 * group);
     for (const PagedRun* run : {&whole, &steps}) {
       ExpectOracle(shape, sequences[0], run->outputs()[0], "head " + std::to_string(head));
     }

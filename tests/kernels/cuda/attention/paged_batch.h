@@ -12,32 +12,10 @@
 #include <vector>
 
 #include "taopd/attention/paged_attention_cuda.h"
+#include "tests/kernels/attention_problem.h"
 #include "tests/kernels/cuda/device_array.h"
-#include "tests/kernels/layer_problem.h"
 
 namespace taopd::testing {
-
-struct AttentionShape {
-  DataType dtype = DataType::kFloat32;
-  int64_t num_kv_heads = 2;
-  int64_t group = 2;  // N / K
-  int64_t head_size = 64;
-  int64_t sliding_window = 0;
-
-  int64_t num_heads() const { return num_kv_heads * group; }
-  int64_t row_size() const { return (num_heads() + 2 * num_kv_heads) * head_size; }
-  float scale() const { return 0.31f; }
-};
-
-// The queries, keys and values of a sequence: rows [N + 2 K, D], one per position.
-inline std::vector<Stored> RandomSequences(const AttentionShape& shape,
-                                           const std::vector<int64_t>& lengths) {
-  std::vector<Stored> sequences;
-  for (size_t s = 0; s < lengths.size(); ++s) {
-    sequences.push_back(Normal(shape.dtype, lengths[s] * shape.row_size(), 100 + s));
-  }
-  return sequences;
-}
 
 // Puts a NaN into one element of a sequence.
 inline void PutNan(Stored* sequence, int64_t element) {
@@ -58,8 +36,8 @@ class PagedRun {
         keys_(Nan(PoolBytes())),
         values_(Nan(PoolBytes())) {
     for (const Stored& sequence : sequences) {
-      const int64_t length = sequence.size() / shape.row_size();
-      outputs_.emplace_back(length * shape.num_heads() * shape.head_size, std::nanf(""));
+      const int64_t length = sequence.size() / shape.RowSize();
+      outputs_.emplace_back(length * shape.num_heads * shape.head_size, std::nanf(""));
       past_.push_back(0);
     }
   }
@@ -72,7 +50,7 @@ class PagedRun {
     int64_t num_rows = 0;
     for (const auto& [s, num] : step) {
       batch[s] = {num_rows, num, past_[s], nullptr};
-      const int64_t bytes = (shape_.row_size()) * SizeOf(shape_.dtype);
+      const int64_t bytes = shape_.RowSize() * SizeOf(shape_.dtype);
       for (int64_t i = 0; i < num; ++i) {
         const int64_t position = past_[s] + i;
         positions.push_back(static_cast<int32_t>(position));
@@ -105,7 +83,7 @@ class PagedRun {
   std::vector<int32_t> BlockTables(const AttentionShape& shape,
                                    const std::vector<Stored>& sequences, uint64_t seed) {
     for (const Stored& sequence : sequences) {
-      const int64_t length = sequence.size() / shape.row_size();
+      const int64_t length = sequence.size() / shape.RowSize();
       max_blocks_ = std::max(max_blocks_, (length + kBlockTokens - 1) / kBlockTokens);
     }
     std::vector<int32_t> tables(max_blocks_ * sequences.size());
@@ -117,8 +95,8 @@ class PagedRun {
   void Compute(const std::vector<PagedSequence>& batch, const std::vector<int32_t>& positions,
                const std::vector<int32_t>& lines, const std::vector<uint8_t>& rows,
                int64_t num_rows) {
-    const int64_t N = shape_.num_heads(), K = shape_.num_kv_heads, D = shape_.head_size;
-    const int64_t element = SizeOf(shape_.dtype), stride = shape_.row_size() + kPadding;
+    const int64_t N = shape_.num_heads, K = shape_.num_kv_heads, D = shape_.head_size;
+    const int64_t element = SizeOf(shape_.dtype), stride = shape_.RowSize() + kPadding;
     DeviceArray<uint8_t> qkv(rows), out(Nan(num_rows * (N * D + kPadding) * element));
     DeviceArray<int32_t> positions_on_device(positions), lines_on_device(lines);
     const PlainPages pages = {shape_.dtype, K, D, keys_.data(), values_.data()};
@@ -139,7 +117,7 @@ class PagedRun {
     DeviceArray<PagedTile> tiles(plan.tiles_I);
     const PlainPagedAttention attention = {.pages = pages,
                                            .num_heads = N,
-                                           .scale = shape_.scale(),
+                                           .scale = shape_.scale,
                                            .sliding_window = shape_.sliding_window,
                                            .counts = plan.counts,
                                            .tiles_I = tiles.data(),
