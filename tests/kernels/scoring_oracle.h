@@ -1,24 +1,16 @@
-// The scores of one row of logits in float64, by plain loops and a stable sort.
+// The scores of one row of logits in float64, by plain loops.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
-#include <numeric>
 #include <span>
 #include <vector>
 
-namespace taopd::testing {
+#include "taopd/head/dense_row.h"
+#include "taopd/objective/log_math.h"
 
-inline double LogSumExpOf(const std::vector<double>& x) {
-  double high = -std::numeric_limits<double>::infinity();
-  for (double v : x) high = std::max(high, v);
-  if (std::isinf(high)) return high;
-  double sum = 0;
-  for (double v : x) sum += std::exp(v - high);
-  return high + std::log(sum);
-}
+namespace taopd::testing {
 
 struct ScoredRow {
   std::vector<double> log_probs;  // [V]
@@ -38,17 +30,17 @@ struct ScoredRow {
 template <typename Real>
 ScoredRow ScoreRow(std::span<const Real> logits, double temperature, int32_t top_k,
                    std::span<const int32_t> candidates) {
+  const auto total = [](const std::vector<double>& x) {
+    return LogSumExp(x.data(), static_cast<int32_t>(x.size()));
+  };
   ScoredRow row;
   for (Real logit : logits) row.log_probs.push_back(logit / temperature);
-  row.log_sum_exp = LogSumExpOf(row.log_probs);
+  row.log_sum_exp = total(row.log_probs);
   for (double& log_p : row.log_probs) {
     log_p -= row.log_sum_exp;
     row.entropy -= std::exp(log_p) * log_p;
   }
-  row.order.resize(logits.size());
-  std::iota(row.order.begin(), row.order.end(), 0);
-  std::stable_sort(row.order.begin(), row.order.end(),
-                   [&](int32_t a, int32_t b) { return row.log_probs[a] > row.log_probs[b]; });
+  row.order = cpu::LargestIds(row.log_probs, static_cast<int32_t>(logits.size()));
   std::vector<double> support, tail, outside;
   for (int32_t id : row.order) {
     const bool in_support = support.size() < static_cast<size_t>(top_k);
@@ -58,9 +50,9 @@ ScoredRow ScoreRow(std::span<const Real> logits, double temperature, int32_t top
         std::find(candidates.begin(), candidates.end(), id) != candidates.end();
     if (!in_support && !is_candidate) outside.push_back(log_p);
   }
-  row.log_support_mass = LogSumExpOf(support);
-  row.log_tail = LogSumExpOf(tail);
-  row.candidate_log_tail = LogSumExpOf(outside);
+  row.log_support_mass = total(support);
+  row.log_tail = total(tail);
+  row.candidate_log_tail = total(outside);
   return row;
 }
 

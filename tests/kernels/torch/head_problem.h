@@ -216,13 +216,15 @@ struct HeadRun {
   at::Tensor d_lm_head;
 };
 
-// Runs the head. The gradient of lm_head is added to a tensor that is `start` everywhere.
+// Runs the head and returns its results on the CPU. The gradient of lm_head is added to a tensor
+// that is `start` everywhere.
 inline HeadRun RunHead(const Problem& problem, const HeadOptions& options, float start = 0) {
-  HeadRun run;
-  run.d_lm_head = at::full(problem.lm_head.sizes(), start);
-  run.output =
-      StudentHead(problem.hidden, problem.lm_head, problem.targets, options, run.d_lm_head);
-  return run;
+  const at::Tensor d_lm_head =
+      at::full(problem.lm_head.sizes(), start, problem.lm_head.options().dtype(at::kFloat));
+  HeadOutput output =
+      StudentHead(problem.hidden, problem.lm_head, problem.targets, options, d_lm_head);
+  for (at::Tensor* tensor : {&output.loss_N, &output.d_hidden_NH}) *tensor = tensor->cpu();
+  return {output, d_lm_head.cpu()};
 }
 
 inline void ExpectSameBits(const HeadRun& a, const HeadRun& b) {
@@ -232,29 +234,41 @@ inline void ExpectSameBits(const HeadRun& a, const HeadRun& b) {
   EXPECT_TRUE(at::equal(a.d_lm_head, b.d_lm_head));
 }
 
+// Metrics are NaN in the same places.
+inline void ExpectMetricsClose(const at::Tensor& actual, const at::Tensor& expected,
+                               double tolerance, const std::string& what) {
+  EXPECT_TRUE(at::equal(at::isnan(actual), at::isnan(expected))) << what << ": metrics";
+  ExpectClose(at::nan_to_num(actual), at::nan_to_num(expected).to(at::kDouble), tolerance,
+              what + ": metrics");
+}
+
 // Compares the losses and metrics of two runs by one tolerance, and the gradients by another.
 inline void ExpectClose(const HeadRun& actual, const HeadRun& expected, const HeadTargets& targets,
                         double tolerance, double gradient_tolerance, const std::string& what) {
   const HeadOutput &a = actual.output, &e = expected.output;
   ExpectClose(a.loss_N, e.loss_N.to(at::kDouble), tolerance, what + ": loss");
-  EXPECT_TRUE(at::equal(at::isnan(a.metrics_NM), at::isnan(e.metrics_NM))) << what << ": metrics";
-  ExpectClose(at::nan_to_num(a.metrics_NM), at::nan_to_num(e.metrics_NM).to(at::kDouble), tolerance,
-              what + ": metrics");
+  ExpectMetricsClose(a.metrics_NM, e.metrics_NM, tolerance, what);
   ExpectGradientClose(a.d_hidden_NH, e.d_hidden_NH.to(at::kDouble), gradient_tolerance,
                       what + ": d hidden");
   ExpectHeadGradientClose(actual.d_lm_head, expected.d_lm_head.to(at::kDouble), targets,
                           gradient_tolerance, what + ": d lm_head");
 }
 
+// Compares the losses of a run of this problem by one tolerance, and the gradients by another.
+inline void ExpectMatchesOracle(const HeadRun& run, const Problem& problem,
+                                const HeadOptions& options, double tolerance,
+                                double gradient_tolerance, const std::string& what) {
+  const Expected expected = Oracle(problem, options);
+  ExpectClose(run.output.loss_N, expected.loss, tolerance, what + ": loss");
+  ExpectGradientClose(run.output.d_hidden_NH, expected.d_hidden, gradient_tolerance,
+                      what + ": d hidden");
+  ExpectHeadGradientClose(run.d_lm_head, expected.d_lm_head, problem.targets, gradient_tolerance,
+                          what + ": d lm_head");
+}
 inline void ExpectMatchesOracle(const Problem& problem, const HeadOptions& options,
                                 const std::string& what) {
-  const Expected expected = Oracle(problem, options);
-  const HeadRun run = RunHead(problem, options);
-  ExpectClose(run.output.loss_N, expected.loss, kFloatTolerance, what + ": loss");
-  ExpectGradientClose(run.output.d_hidden_NH, expected.d_hidden, kFloatTolerance,
-                      what + ": d hidden");
-  ExpectHeadGradientClose(run.d_lm_head, expected.d_lm_head, problem.targets, kFloatTolerance,
-                          what + ": d lm_head");
+  ExpectMatchesOracle(RunHead(problem, options), problem, options, kFloatTolerance, kFloatTolerance,
+                      what);
 }
 
 }  // namespace taopd::testing
