@@ -20,15 +20,6 @@ constexpr double kGpuFloatTolerance = 2e-5;
 // d hidden are rounded to bfloat16, 2^-9 of each.
 constexpr double kGpuBfloat16Tolerance = 1e-2;
 
-class GpuHeads : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (!at::hasCUDA() || at::detail::getCUDAHooks().deviceCount() == 0) {
-      GTEST_SKIP() << "no CUDA device";
-    }
-  }
-};
-
 Problem OnDevice(Problem problem) {
   problem.hidden = problem.hidden.to(at::kCUDA);
   problem.lm_head = problem.lm_head.to(at::kCUDA);
@@ -40,7 +31,7 @@ Problem OnDevice(Problem problem) {
 
 // Loss and gradients against autograd in float64 on the same inputs, metrics against the CPU's
 // head.
-TEST_F(GpuHeads, StudentMatchesAutogradForEveryObjective) {
+TEST(GpuHeads, StudentMatchesAutogradForEveryObjective) {
   for (const ObjectiveInfo& info : kObjectives) {
     for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
       for (int64_t k : {1, 16, 1024}) {
@@ -61,7 +52,7 @@ TEST_F(GpuHeads, StudentMatchesAutogradForEveryObjective) {
   }
 }
 
-TEST_F(GpuHeads, WrongIdsAreNamed) {
+TEST(GpuHeads, WrongIdsAreNamed) {
   const auto run = [](const Problem& problem) { RunHead(OnDevice(problem), HeadOptions()); };
   Problem p = MakeProblem(3, 8, 40, 3, 1);
   run(p);
@@ -76,7 +67,7 @@ TEST_F(GpuHeads, WrongIdsAreNamed) {
 
 // float16 and candidates always take the composition; the kernel computes the rest. The logits are
 // exact: hidden is the identity, and the other columns of lm_head are zero.
-TEST_F(GpuHeads, ScoringMatchesFloat64) {
+TEST(GpuHeads, ScoringMatchesFloat64) {
   constexpr int64_t kRows = 9, kHidden = 64, kVocabulary = 20011;
   const at::Tensor hidden_NH = at::eye(kRows, kHidden);
   for (at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
@@ -101,7 +92,7 @@ TEST_F(GpuHeads, ScoringMatchesFloat64) {
 }
 
 // Read as float32, a float16 tensor would be read beyond its end.
-TEST_F(GpuHeads, Float16HasNoGradient) {
+TEST(GpuHeads, Float16HasNoGradient) {
   const Problem problem = OnDevice(WithType(MakeProblem(3, 8, 40, 3, 1), at::kHalf));
   EXPECT_THROW(RunHead(problem, HeadOptions()), c10::Error);
 }

@@ -1,5 +1,6 @@
 // Attention of a step in which long chunks are computed by LibTorch and the other rows by the
-// kernels of the emulated run-time, against the kernels alone and against float64.
+// kernels, against the kernels alone and against float64: on a GPU (tests/gpu), and on the CPU
+// through the emulated run-time.
 #include "kernels/torch/attention/cuda_paged_attention.h"
 
 #include <c10/core/GradMode.h>
@@ -7,14 +8,18 @@
 
 #include <cmath>
 #include <limits>
+#include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
+
+#include "tests/kernels/torch/expect_throws.h"
+#include "tests/kernels/torch/test_device.h"
 
 namespace taopd::testing {
 namespace {
 
-constexpr int64_t kHeads = 4, kKvHeads = 2, kHeadSize = 16;
-constexpr double kScale = 0.25;
+constexpr int64_t kHeads = 4, kKvHeads = 2;
 // Sums run in another order than the oracle's. bfloat16 results are rounded, and those of the two
 // calls of a chunk once more.
 constexpr double kFloatTolerance = 1e-5, kBfloat16Tolerance = 0.02;
@@ -23,8 +28,17 @@ double ToleranceOf(at::ScalarType dtype) {
   return dtype == at::kFloat ? kFloatTolerance : kBfloat16Tolerance;
 }
 
+// Heads as they are: neither normalized nor rotated.
+HeadRotation NoRotation(int64_t num_rows, int64_t head_size, const at::TensorOptions& options) {
+  HeadRotation rotation;
+  rotation.cos_T1D = at::ones({num_rows, 1, head_size}, options);
+  rotation.sin_T1D = at::zeros({num_rows, 1, head_size}, options);
+  return rotation;
+}
+
 // A decoding sequence, a long chunk after a prefix, a short chunk, and a long first chunk.
-class CudaPagedAttentionTest : public ::testing::TestWithParam<at::ScalarType> {
+class CudaPagedAttentionTest
+    : public ::testing::TestWithParam<std::tuple<at::ScalarType, int64_t>> {
  protected:
   CudaPagedAttentionTest() {
     at::manual_seed(3);
@@ -42,21 +56,22 @@ class CudaPagedAttentionTest : public ::testing::TestWithParam<at::ScalarType> {
         tables_.push_back(--next);
       }
     }
-    const auto random = [](at::IntArrayRef shape) { return at::randn(shape).to(GetParam()); };
-    q_TND_ = random({num_rows_, kHeads, kHeadSize});
-    k_TKD_ = random({num_rows_, kKvHeads, kHeadSize});
-    v_TKD_ = random({num_rows_, kKvHeads, kHeadSize});
-    pages_.keys_BKPD = random({num_blocks_, kKvHeads, kBlockTokens, kHeadSize});
-    pages_.values_BKPD = random({num_blocks_, kKvHeads, kBlockTokens, kHeadSize});
-    rotation_.cos_T1D = at::ones({num_rows_, 1, kHeadSize}).to(GetParam());
-    rotation_.sin_T1D = at::zeros({num_rows_, 1, kHeadSize}).to(GetParam());
+    const auto random = [&](at::IntArrayRef shape) { return at::randn(shape).to(options_); };
+    q_TND_ = random({num_rows_, kHeads, head_size_});
+    k_TKD_ = random({num_rows_, kKvHeads, head_size_});
+    v_TKD_ = random({num_rows_, kKvHeads, head_size_});
+    pages_.keys_BKPD = random({num_blocks_, kKvHeads, kBlockTokens, head_size_});
+    pages_.values_BKPD = random({num_blocks_, kKvHeads, kBlockTokens, head_size_});
   }
 
   at::Tensor Run(bool custom_long_chunks, int64_t sliding_window, const DeviceKernels& kernels) {
     const at::NoGradGuard no_grad;
-    const CudaPagedAttention attention(sequences_, kHeads, kKvHeads, kHeadSize, at::kCPU, kernels,
-                                       custom_long_chunks);
-    return attention.Run(q_TND_, k_TKD_, v_TKD_, rotation_, pages_, kScale, sliding_window);
+    const CudaPagedAttention attention(sequences_, kHeads, kKvHeads, head_size_, TestDevice(),
+                                       kernels, custom_long_chunks);
+    return attention
+        .Run(q_TND_, k_TKD_, v_TKD_, NoRotation(num_rows_, head_size_, options_), pages_, scale_,
+             sliding_window)
+        .cpu();
   }
 
   // The attention of a sequence's rows in float64 from the pages, [rows, N * D].
@@ -65,34 +80,38 @@ class CudaPagedAttentionTest : public ::testing::TestWithParam<at::ScalarType> {
     const auto all = [&](const at::Tensor& stored_BKPD) {
       std::vector<at::Tensor> blocks;
       for (int64_t b = 0; b < KvBlocksFor(length); ++b) {
-        blocks.push_back(stored_BKPD[sequence.block_table[b]]);
+        blocks.push_back(stored_BKPD[sequence.block_table[b]].cpu());
       }
       return at::cat(blocks, 1)
           .narrow(1, 0, length)
           .to(at::kDouble)
           .repeat_interleave(kHeads / kKvHeads, 0);
     };
-    const at::Tensor q_NQD =
-        q_TND_.narrow(0, sequence.first_row, sequence.num_rows).transpose(0, 1).to(at::kDouble);
+    const at::Tensor q_NQD = q_TND_.narrow(0, sequence.first_row, sequence.num_rows)
+                                 .transpose(0, 1)
+                                 .to(at::kCPU, at::kDouble);
     const at::Tensor positions_Q1 = at::arange(sequence.past_len, length).unsqueeze(1);
     const at::Tensor keys_1L = at::arange(length).unsqueeze(0);
     at::Tensor hidden_QL = keys_1L > positions_Q1;
     if (sliding_window > 0) hidden_QL = hidden_QL | (keys_1L <= positions_Q1 - sliding_window);
     const at::Tensor scores_NQL =
-        (q_NQD.matmul(all(pages_.keys_BKPD).transpose(1, 2)) * kScale)
+        (q_NQD.matmul(all(pages_.keys_BKPD).transpose(1, 2)) * scale_)
             .masked_fill(hidden_QL, -std::numeric_limits<double>::infinity());
     return scores_NQL.softmax(2)
         .matmul(all(pages_.values_BKPD))
         .transpose(0, 1)
-        .reshape({sequence.num_rows, kHeads * kHeadSize});
+        .reshape({sequence.num_rows, kHeads * head_size_});
   }
 
+  const at::ScalarType dtype_ = std::get<0>(GetParam());
+  const int64_t head_size_ = std::get<1>(GetParam());
+  const double scale_ = 1 / std::sqrt(head_size_);
+  const at::TensorOptions options_ = at::TensorOptions().dtype(dtype_).device(TestDevice());
   std::vector<PagedSequence> sequences_;
   std::vector<int32_t> tables_;
   int64_t num_rows_ = 0, num_blocks_ = 0;
   at::Tensor q_TND_, k_TKD_, v_TKD_;
   PlainPageTensors pages_;
-  HeadRotation rotation_;
 };
 
 TEST_P(CudaPagedAttentionTest, LongChunksAreTheOnesWithManyPairs) {
@@ -104,10 +123,10 @@ TEST_P(CudaPagedAttentionTest, LongChunksAreTheOnesWithManyPairs) {
 }
 
 TEST_P(CudaPagedAttentionTest, PositionsCountFromTheStartOfEachSequence) {
-  const CudaPagedAttention attention(sequences_, kHeads, kKvHeads, kHeadSize, at::kCPU);
+  const CudaPagedAttention attention(sequences_, kHeads, kKvHeads, head_size_, TestDevice());
   const at::Tensor expected_T =
       at::cat({at::arange(90, 91), at::arange(250, 510), at::arange(40, 47), at::arange(0, 363)});
-  EXPECT_TRUE(at::equal(attention.PositionsT(), expected_T));
+  EXPECT_TRUE(at::equal(attention.PositionsT().cpu(), expected_T));
 }
 
 TEST_P(CudaPagedAttentionTest, ChunksOfLibTorchAndRowsOfTheKernelEqualFloat64) {
@@ -119,7 +138,7 @@ TEST_P(CudaPagedAttentionTest, ChunksOfLibTorchAndRowsOfTheKernelEqualFloat64) {
            Exact(sequence, sliding_window))
               .abs()
               .max();
-      EXPECT_LE(error.item<double>(), ToleranceOf(GetParam()))
+      EXPECT_LE(error.item<double>(), ToleranceOf(dtype_))
           << sequence.num_rows << " rows, window " << sliding_window;
     }
   }
@@ -130,7 +149,12 @@ TEST_P(CudaPagedAttentionTest, OnlyLongChunksAreNotTheKernels) {
   static int64_t num_rows;  // that the kernel gets
   DeviceKernels kernels = LinkedKernels();
   kernels.paged_attention = [](const PlainPagedAttention& p, const DeviceContext& c) {
-    for (int64_t i = 0; i < p.counts.num_tiles; ++i) num_rows += p.tiles_I[i].num_rows;
+    const auto bytes = at::TensorOptions().dtype(at::kByte).device(TestDevice());
+    const at::Tensor tiles = at::from_blob(const_cast<PagedTile*>(p.tiles_I),
+                                           p.counts.num_tiles * int64_t{sizeof(PagedTile)}, bytes)
+                                 .cpu();
+    const auto* const tiles_I = static_cast<const PagedTile*>(tiles.const_data_ptr());
+    for (int64_t i = 0; i < p.counts.num_tiles; ++i) num_rows += tiles_I[i].num_rows;
     return PagedAttentionCuda(p, c);
   };
   num_rows = 0;
@@ -146,9 +170,28 @@ TEST_P(CudaPagedAttentionTest, OnlyLongChunksAreNotTheKernels) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, CudaPagedAttentionTest,
-                         ::testing::Values(at::kFloat, at::kBFloat16),
-                         [](const auto& parameter) { return c10::toString(parameter.param); });
+TEST_P(CudaPagedAttentionTest, WrongTensorsAreNamed) {
+  const std::vector<int32_t> table = {0};
+  const CudaPagedAttention attention({{0, 1, 0, table.data()}}, 2, 1, 8, TestDevice());
+  const at::Tensor pages = at::zeros({1, 1, kBlockTokens, 8}, options_);
+  const at::Tensor kv = at::zeros({1, 1, 8}, options_);
+  const auto run = [&](const at::Tensor& q, const HeadRotation& rotation) {
+    attention.Run(q, kv, kv, rotation, {pages, pages}, 1, 0);
+  };
+  const HeadRotation none = NoRotation(1, 8, options_);
+  run(at::zeros({1, 2, 8}, options_), none);
+  ExpectThrows("q has shape [1, 3, 8]", [&] { run(at::zeros({1, 3, 8}, options_), none); });
+  ExpectThrows("q is Half", [&] { run(at::zeros({1, 2, 8}, options_.dtype(at::kHalf)), none); });
+  ExpectThrows("cos is", [&] { run(at::zeros({1, 2, 8}, options_), NoRotation(2, 8, options_)); });
+}
+
+INSTANTIATE_TEST_SUITE_P(TypesAndHeadSizes, CudaPagedAttentionTest,
+                         ::testing::Combine(::testing::Values(at::kFloat, at::kBFloat16),
+                                            ::testing::Values(16, 128)),
+                         [](const auto& parameter) {
+                           const std::string dtype = c10::toString(std::get<0>(parameter.param));
+                           return dtype + "_" + std::to_string(std::get<1>(parameter.param));
+                         });
 
 }  // namespace
 }  // namespace taopd::testing

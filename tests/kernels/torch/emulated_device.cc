@@ -1,0 +1,7 @@
+#include "tests/kernels/torch/test_device.h"
+
+namespace taopd::testing {
+
+at::Device TestDevice() { return at::kCPU; }
+
+}  // namespace taopd::testing

@@ -1,0 +1,11 @@
+// The device of tests that run on a GPU and, with the emulated run-time, on the CPU.
+#pragma once
+
+#include <ATen/ATen.h>
+
+namespace taopd::testing {
+
+// CUDA in the programs of tests/gpu (cuda_device.cc), otherwise the CPU (emulated_device.cc).
+at::Device TestDevice();
+
+}  // namespace taopd::testing
