@@ -29,8 +29,9 @@ inline ModelConfig SmallConfig(const std::string& architecture = "Qwen3ForCausal
 
 inline std::shared_ptr<Decoder> MakeTiny(const ModelConfig& config = SmallConfig(),
                                          bool requires_grad = false,
-                                         const std::string& dtype = "float32") {
-  const DecoderOptions options = {.dtype = dtype, .device = "cpu", .requires_grad = requires_grad};
+                                         const std::string& dtype = "float32",
+                                         const std::string& device = "cpu") {
+  const DecoderOptions options = {.dtype = dtype, .device = device, .requires_grad = requires_grad};
   auto decoder = MakeDecoder(config, options, RandomStream(5, "tiny model"));
   EXPECT_TRUE(decoder.ok()) << decoder.status().ToString();
   return decoder.ok() ? std::shared_ptr<Decoder>(*std::move(decoder)) : nullptr;

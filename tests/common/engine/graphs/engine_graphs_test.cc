@@ -1,6 +1,7 @@
 // Tests of the engine with recorded decode steps: when they are recorded, when they are refused,
 // and that changed weights and pages are used. tests/common/engine/engine_invariance_test.cc
 // compares answers in many arrangements.
+#include "tests/common/engine/graphs/eager_answers.h"
 #include "tests/common/engine/graphs/function_backend.h"
 #include "tests/common/engine/result_box.h"
 #include "tests/common/engine/tiny_model.h"
@@ -25,23 +26,6 @@ class EngineGraphsTest : public ::testing::Test {
     return MakeTorchEngine(decoder_, options, Clock::Real(),
                            std::make_unique<FunctionBackend>(decoder_.get(), &log_));
   }
-  // Expects `engine` to generate the same texts as an engine without graphs.
-  void ExpectAnswersOfEagerSteps(InferenceEngine* engine, uint64_t seed) {
-    std::vector<InferenceRequest> requests;
-    for (uint64_t i = 0; i < 9; ++i) {
-      requests.push_back(Generation(RandomIds(3 + 4 * static_cast<int64_t>(i % 5), seed + i), 12));
-      requests.back().sampling->seed = seed + i;
-      requests.back().sampling->ignore_eos = true;
-    }
-    const auto eager = MakeEngine(decoder_);
-    const std::vector<Result> expected = RunAll(eager.get(), requests);
-    const std::vector<Result> results = RunAll(engine, requests);
-    for (size_t i = 0; i < requests.size(); ++i) {
-      ASSERT_OK(results[i]);
-      EXPECT_EQ(results[i]->generated->ids, expected[i]->generated->ids) << "request " << i;
-      EXPECT_EQ(results[i]->generated->log_probs, expected[i]->generated->log_probs);
-    }
-  }
 
   BackendLog log_;
   std::shared_ptr<Decoder> decoder_ = MakeTiny();
@@ -51,7 +35,7 @@ TEST_F(EngineGraphsTest, TheyAreRecordedBeforeTheFirstRequest) {
   ASSERT_OK_AND_ASSIGN(const auto engine, Make(WithGraphs()));
   EXPECT_EQ(engine->stats().graphs.num_graphs, 5);  // 1, 2, 4, 8 and 12
   EXPECT_EQ(engine->stats().graphs.num_captures, 1u);
-  ExpectAnswersOfEagerSteps(engine.get(), 1);
+  ExpectAnswersOfEagerSteps(engine.get(), decoder_, 1);
   const GraphStats graphs = engine->stats().graphs;
   EXPECT_EQ(graphs.num_captures, 1u);
   EXPECT_GE(graphs.replayed_steps, 11u);
@@ -61,23 +45,23 @@ TEST_F(EngineGraphsTest, TheyAreRecordedBeforeTheFirstRequest) {
 
 TEST_F(EngineGraphsTest, AnUpdateInPlaceIsSeenAndAReleaseRecordsAgain) {
   ASSERT_OK_AND_ASSIGN(const auto engine, Make(WithGraphs()));
-  ExpectAnswersOfEagerSteps(engine.get(), 1);
+  ExpectAnswersOfEagerSteps(engine.get(), decoder_, 1);
   {
     const at::NoGradGuard no_grad;
     for (const auto& [name, parameter] : decoder_->Parameters()) parameter.mul_(0.8);
   }
-  ExpectAnswersOfEagerSteps(engine.get(), 1);
+  ExpectAnswersOfEagerSteps(engine.get(), decoder_, 1);
   EXPECT_EQ(engine->stats().graphs.num_captures, 1u);
   engine->ReleaseKvCache();
   EXPECT_OK(RunAll(engine.get(), {Scoring(RandomIds(5, 1), 1)})[0]);
   EXPECT_EQ(engine->stats().graphs.num_graphs, 0);  // no decode step has needed them
-  ExpectAnswersOfEagerSteps(engine.get(), 2);
+  ExpectAnswersOfEagerSteps(engine.get(), decoder_, 2);
   EXPECT_EQ(engine->stats().graphs.num_captures, 2u);
   {
     at::Tensor moved = decoder_->Parameters()[0].second;
     moved.set_data(moved.detach().clone());
   }
-  ExpectAnswersOfEagerSteps(engine.get(), 3);
+  ExpectAnswersOfEagerSteps(engine.get(), decoder_, 3);
   EXPECT_EQ(engine->stats().graphs.num_captures, 3u);
   EXPECT_EQ(log_.num_sets, 3);
 }
@@ -91,7 +75,7 @@ TEST_F(EngineGraphsTest, TheScratchBlockIsNotOneOfThePool) {
   options.kv_cache_bytes = 7 * block_bytes;
   ASSERT_OK_AND_ASSIGN(const auto engine, Make(options));
   EXPECT_EQ(engine->stats().num_kv_blocks, 7);
-  ExpectAnswersOfEagerSteps(engine.get(), 5);
+  ExpectAnswersOfEagerSteps(engine.get(), decoder_, 5);
   EXPECT_EQ(engine->stats().num_kv_blocks, 7);
   EXPECT_GT(engine->stats().graphs.padding_rows, 0u);
 }
@@ -141,7 +125,7 @@ TEST_F(EngineGraphsTest, AutoDoesWithoutWhereTheyAreImpossibleOrFail) {
   EXPECT_EQ(possible->stats().graphs.num_captures, 1u);
   log_.fails_after = 1;
   ASSERT_OK_AND_ASSIGN(const auto failed, Make(options));
-  ExpectAnswersOfEagerSteps(failed.get(), 5);
+  ExpectAnswersOfEagerSteps(failed.get(), decoder_, 5);
   EXPECT_EQ(failed->stats().graphs.replayed_steps, 0u);
   // A size asks for graphs.
   options.cuda_graphs.max_capture_size = 4;
@@ -156,7 +140,7 @@ TEST_F(EngineGraphsTest, AFailureWhileRecordingIsTheEnginesError) {
   ASSERT_OK_AND_ASSIGN(const auto engine, Make(WithGraphs()));
   engine->ReleaseKvCache();
   log_.fails_after = 0;
-  ExpectAnswersOfEagerSteps(engine.get(), 7);
+  ExpectAnswersOfEagerSteps(engine.get(), decoder_, 7);
   EXPECT_EQ(engine->stats().graphs.replayed_steps, 0u);
   EXPECT_EQ(engine->stats().graphs.num_graphs, 0);
 }
