@@ -32,12 +32,14 @@ TEST(RunStateTest, PauseHoldsTheLoopUntilResume) {
   state.RequestPause(true);  // once is enough
   EXPECT_TRUE(state.pause_requested());
   std::atomic<bool> is_resumed = false;
-  absl::Notification went_on;
+  absl::Notification is_paused, went_on;
+  EXPECT_OK(state.RequestSave());
   std::thread loop([&] {
-    state.WaitWhilePaused([] {});
+    state.WaitWhilePaused([&] { is_paused.Notify(); });
     EXPECT_TRUE(is_resumed);
     went_on.Notify();
   });
+  is_paused.WaitForNotification();
   EXPECT_FALSE(went_on.WaitForNotificationWithTimeout(absl::Milliseconds(50)));
   is_resumed = true;
   state.RequestPause(false);
