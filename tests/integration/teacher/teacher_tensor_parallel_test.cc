@@ -22,6 +22,7 @@ using ::testing::HasSubstr;
 // within 1e-5; the largest difference seen is 1.7e-5.
 constexpr double kProbabilityTolerance = 1e-5;
 constexpr double kLogProbTolerance = 3e-5;
+constexpr absl::Duration kEnd = absl::Seconds(60);
 
 void ExpectSameLogProb(double actual, double expected) {
   EXPECT_NEAR(std::exp(actual), std::exp(expected), kProbabilityTolerance);
@@ -142,11 +143,11 @@ TEST_F(TeacherTensorParallelTest, AStuckStepFailsHealthAndDoesNotKeepTheProcess)
     EXPECT_FALSE(http.Post("/v1/completions", Prompts()[0].dump(), "application/json"));
   });
   std::string unhealthy;
-  while (unhealthy.empty()) {
+  EXPECT_TRUE(PollUntil(kEnd, [&] {
     const httplib::Result health = http_->Get("/health");
-    ASSERT_TRUE(health);
-    if (health->status != 200) unhealthy = health->body;
-  }
+    if (health && health->status != 200) unhealthy = health->body;
+    return !health || !unhealthy.empty();
+  }));
   EXPECT_THAT(unhealthy, HasSubstr("the engine has made no step for"));
   ::kill(teacher_->pid(), SIGTERM);
   EXPECT_EQ(teacher_->WaitForExit(), 70);
@@ -166,13 +167,12 @@ TEST_F(TeacherTensorParallelTest, LostRankZeroLeavesNothingBehind) {
     std::string text((std::istreambuf_iterator<char>(stat)), {});
     return text.empty() ? 'X' : text[text.rfind(')') + 2];
   };
-  while (state() != 'X' && state() != 'Z')
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_TRUE(PollUntil(kEnd, [&] { return state() == 'X' || state() == 'Z'; }));
 }
 
 TEST_F(TeacherTensorParallelTest, WhatCannotBeCutIsRefusedByName) {
   TeacherProcess teacher({"--model", StoriesModel(), "--tensor-parallel-size", "3"});
-  EXPECT_NE(teacher.WaitForExit(), 0);
+  EXPECT_EQ(teacher.WaitForExit(), 65);
   EXPECT_THAT(teacher.Errors(), HasSubstr("tensor_parallel_size 3 does not divide the model's "
                                           "num_attention_heads 8"));
 }

@@ -13,6 +13,8 @@
 namespace taopd::testing {
 namespace {
 
+constexpr absl::Duration kDeadline = absl::Seconds(30);
+
 class OutageTest : public ::testing::Test {
  protected:
   OutageTest() {
@@ -116,8 +118,8 @@ TEST_F(OutageTest, EndlessOutageUsesUpTheBudget) {
   EXPECT_EQ(client_->stats().failures, 20u);
   teacher_.SetHandler(nullptr);
   // On a slow machine, the next probe may come too late for a request's budget.
-  EXPECT_TRUE(PollUntil(absl::Seconds(30),
-                        [this] { return ScoreOne(client_.get(), ExampleRequest(1)).ok(); }));
+  EXPECT_TRUE(
+      PollUntil(kDeadline, [this] { return ScoreOne(client_.get(), ExampleRequest(1)).ok(); }));
   EXPECT_FALSE(client_->stats().waiting);
 }
 
@@ -146,9 +148,9 @@ TEST_F(OutageTest, RequestsSurviveARestart) {
   }
   for (const FakeCall& call : teacher_.TakeHeld(8)) teacher_.AnswerRight(call);
   // Stops with requests on the wire, which it will never answer.
-  while (client_->stats().in_flight == 0) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_TRUE(PollUntil(kDeadline, [this] { return client_->stats().in_flight > 0; }));
   teacher_.Stop();
-  while (!client_->stats().waiting) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_TRUE(PollUntil(kDeadline, [this] { return client_->stats().waiting; }));
   teacher_.Start(port);
   open.Wait();
   EXPECT_EQ(num_right, kCount);

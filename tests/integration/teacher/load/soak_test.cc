@@ -96,14 +96,10 @@ TEST_F(TeacherSoakTest, MixedClientsLeaveNothingBehind) {
   EXPECT_LT(most_bytes[1] - most_bytes[0], kMaxGrowthBytes);
 
   // Sockets and threads disappear when the server has noticed that their clients are gone.
-  const absl::Time deadline = absl::Now() + kSettling;
-  while (Usage().num_descriptors > idle.num_descriptors + kMaxMoreDescriptors &&
-         absl::Now() < deadline) {
-    absl::SleepFor(absl::Milliseconds(100));
-  }
-  const ProcessUsage end = Usage();
-  EXPECT_LE(end.num_descriptors, idle.num_descriptors + kMaxMoreDescriptors);
-  EXPECT_LE(end.num_threads, after_quarter.num_threads + kMaxMoreThreads);
+  EXPECT_TRUE(PollUntil(kSettling, [&] {
+    return Usage().num_descriptors <= idle.num_descriptors + kMaxMoreDescriptors;
+  })) << Usage().ToString();
+  EXPECT_LE(Usage().num_threads, after_quarter.num_threads + kMaxMoreThreads);
   EXPECT_EQ(Metric("vllm:num_requests_running"), 0);
   EXPECT_EQ(Metric("vllm:num_requests_waiting{"), 0);
   EXPECT_EQ(FixedScore(stub_.get()), expected);
