@@ -3,16 +3,17 @@
 
 #include <absl/status/statusor.h>
 
-#include <cstdint>
 #include <cstdlib>
 #include <ctime>
 #include <iostream>
-#include <string>
 #include <utility>
 
-#include "common/base/memory.h"
+#include "tests/support/process_usage.h"
 
 namespace taopd {
+
+using testing::ResetPeak;
+using testing::StatusBytes;
 
 inline void OrDie(const absl::Status& status) {
   if (status.ok()) return;
@@ -31,11 +32,6 @@ inline double ProcessorSeconds() {
   timespec time = {};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
-
-// Returns a field of /proc/self/status in bytes.
-inline int64_t StatusBytes(const std::string& field) {
-  return NumberAfter("/proc/self/status", field + ":").value_or(0) * 1024;
 }
 
 }  // namespace taopd

@@ -10,6 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <string>
 #include <vector>
@@ -28,6 +30,12 @@ inline bool PollUntil(absl::Duration timeout, const std::function<bool()>& ready
     absl::SleepFor(absl::Milliseconds(5));
   }
   return true;
+}
+
+// Returns the value of an environment variable, or `otherwise` if it is not set.
+inline int64_t NumberFromEnvironment(const char* variable, int64_t otherwise) {
+  const char* const value = std::getenv(variable);
+  return value == nullptr ? otherwise : std::atoll(value);
 }
 
 class Process {

@@ -13,7 +13,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -22,6 +21,7 @@
 #include "kernels/torch/gemm/packed_weight.h"
 #include "kernels/torch/head/scoring_head.h"
 #include "kernels/torch/head/student_head.h"
+#include "tests/bench/process.h"
 
 namespace taopd {
 namespace {
@@ -44,17 +44,6 @@ std::string MethodOf(at::ScalarType dtype) {
   return std::string(is_pairs ? "bfloat16 widened to " : "") + "float32 panels, " +
          cpu::NameOf(cpu::WidestInstructionSet());
 }
-
-double ResidentKib(const std::string& key) {
-  std::ifstream status("/proc/self/status");
-  std::string line;
-  while (std::getline(status, line)) {
-    if (line.rfind(key + ":", 0) == 0) return std::strtod(line.c_str() + key.size() + 1, nullptr);
-  }
-  return 0;
-}
-
-void ResetPeak() { std::ofstream("/proc/self/clear_refs") << "5"; }
 
 double SecondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -165,14 +154,14 @@ Measured Measure(const HeadCall& call, int repeats) {
     if (call.student) call.d_lm_head.zero_();
     measured.d_hidden.reset();
     ResetPeak();
-    const double before = ResidentKib("VmRSS");
+    const int64_t before = StatusBytes("VmRSS");
     const auto start = std::chrono::steady_clock::now();
     const std::clock_t cpu_start = std::clock();
     measured.d_hidden = call.Run();
     measured.times.push_back(SecondsSince(start));
     measured.cpu_times.push_back(static_cast<double>(std::clock() - cpu_start) / CLOCKS_PER_SEC);
     if (i > 0) continue;
-    measured.memory_kib = ResidentKib("VmHWM") - before;
+    measured.memory_kib = static_cast<double>(StatusBytes("VmHWM") - before) / 1024;
     if (call.student) {
       measured.memory_kib -= static_cast<double>(measured.d_hidden.nbytes()) / 1024;
     }

@@ -26,7 +26,7 @@
 #include "common/engine/torch_engine.h"
 #include "common/io/sha256.h"
 #include "tests/bench/process.h"
-#include "tests/support/scripted_teacher.h"
+#include "tests/trainer/teacher/scripted_teacher.h"
 #include "trainer/commands/configured_parts.h"
 #include "trainer/commands/process.h"
 #include "trainer/commands/train/plan/memory_plan.h"

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <numeric>
 
 #include "common/engine/torch_engine.h"
@@ -15,14 +14,10 @@
 #include "tests/common/engine/result_box.h"
 #include "tests/common/engine/same_scores.h"
 #include "tests/common/model/tiny_models.h"
+#include "tests/support/process.h"
 
 namespace taopd::testing {
 namespace {
-
-int64_t NumberFromEnvironment(const char* name, int64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoll(text, nullptr, 10);
-}
 
 constexpr int64_t kMaxLen = 160;
 constexpr int32_t kVocabulary = 31;

@@ -5,8 +5,6 @@
 #include <httplib.h>
 
 #include <chrono>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -14,8 +12,8 @@
 
 #include "common/wire/teacher_protocol.h"
 #include "proto/taopd/v1/teacher.grpc.pb.h"
-#include "tests/integration/teacher/load/process_usage.h"
 #include "tests/integration/teacher/teacher_process.h"
+#include "tests/support/process_usage.h"
 
 namespace taopd::testing {
 
@@ -70,15 +68,7 @@ class TeacherBinaryFixture : public ::testing::Test {
     return stub_->Score(&context, request, response);
   }
   // Returns the processes that the teacher has started.
-  std::vector<pid_t> Children() {
-    std::vector<pid_t> all;
-    for (const auto& task : std::filesystem::directory_iterator(
-             "/proc/" + std::to_string(teacher_->pid()) + "/task")) {
-      std::ifstream children(task.path() / "children");
-      for (pid_t pid; children >> pid;) all.push_back(pid);
-    }
-    return all;
-  }
+  std::vector<pid_t> Children() { return ChildrenOf(teacher_->pid()); }
   int64_t ResidentBytes() { return ProcessUsage::Of(teacher_->pid()).resident_bytes; }
 
   int descriptors_ = 0;  // the teacher's limit; 0 for this process's own

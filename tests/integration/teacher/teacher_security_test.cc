@@ -1,7 +1,6 @@
 // Tests of the keys and certificates of the real taopd-teacher: their sources, their replacement
 // and their secrecy.
 #include <csignal>
-#include <fstream>
 #include <string>
 
 #include "tests/integration/teacher/teacher_binary_fixture.h"
@@ -17,10 +16,10 @@ using ::testing::Not;
 constexpr char kOfFile[] = "key-of-the-file-5d1f";
 constexpr char kOfFlag[] = "key-of-the-flag-77a2";
 constexpr char kOfEnvironment[] = "key-of-the-environment-c3e4";
+constexpr int64_t kMaxBombBytes = 64 << 20;
 // gRPC's server looks for new certificates a few times per second, and the rest of the teacher at a
 // signal.
 constexpr absl::Duration kNewFilesAreRead = absl::Seconds(20);
-constexpr int64_t kMaxBombBytes = 64 << 20;
 
 class TeacherSecurityTest : public TeacherBinaryFixture {
  protected:
@@ -36,13 +35,7 @@ class TeacherSecurityTest : public TeacherBinaryFixture {
     })) << teacher_->Errors();
   }
   // Returns the peak of the resident memory.
-  int64_t PeakBytes() {
-    std::ifstream status("/proc/" + std::to_string(teacher_->pid()) + "/status");
-    for (std::string line; std::getline(status, line);) {
-      if (line.starts_with("VmHWM:")) return std::stoll(line.substr(6)) << 10;
-    }
-    return 0;
-  }
+  int64_t PeakBytes() { return StatusBytes("VmHWM", Concat(teacher_->pid())); }
 };
 
 TEST_F(TeacherSecurityTest, KeysComeFromThreePlacesAndAreReplacedOnSighup) {

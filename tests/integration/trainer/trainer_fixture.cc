@@ -8,6 +8,8 @@
 #include <cmath>
 #include <fstream>
 #include <limits>
+#include "tests/integration/trainer/control_client.h"
+#include "tests/support/process_usage.h"
 #include <sstream>
 
 #include "common/io/sha256.h"
@@ -278,11 +280,6 @@ bool TrainerTest::AwaitOutput(const std::string& text, Process& program) {
   });
 }
 
-int64_t TrainerTest::NumberFromEnvironment(const char* name, int64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text != nullptr ? std::atoll(text) : otherwise;
-}
-
 absl::Duration TrainerTest::TimeOf(const Strings& arguments) {
   const absl::Time start = absl::Now();
   EXPECT_TRUE(Runs(arguments));
@@ -309,7 +306,7 @@ void TrainerTest::KillAndResume(const Strings& arguments, const std::string& run
     PollUntil(moment, [&] {
       return NewestCheckpoint(run) >= kStepsPerKill * kill_number || !trainer.running();
     });
-    const std::vector<pid_t> ranks = ChildrenOf(trainer);
+    const std::vector<pid_t> ranks = ChildrenOf(trainer.pid());  // by rank
     const size_t victim = random.NextBelow(static_cast<uint64_t>(num_ranks));
     if (num_ranks == 1) {
       trainer.Signal(SIGKILL);
@@ -328,14 +325,6 @@ void TrainerTest::KillAndResume(const Strings& arguments, const std::string& run
   EXPECT_GE(2 * num_killed, num_kills) << "the run ended before half of the kills";
   // All kills may come before the first checkpoint.
   ASSERT_TRUE(Runs(arguments, num_ranks));
-}
-
-std::vector<pid_t> TrainerTest::ChildrenOf(const Process& launcher) {
-  // There is no such file once the launcher has ended.
-  std::ifstream children(Concat("/proc/", launcher.pid(), "/task/", launcher.pid(), "/children"));
-  std::vector<pid_t> pids;
-  for (pid_t pid; children >> pid;) pids.push_back(pid);
-  return pids;
 }
 
 }  // namespace taopd::testing

@@ -175,7 +175,6 @@ class TrainerTest : public ::testing::Test {
   // Waits until there is a checkpoint of `step` or later, or the program has ended.
   bool AwaitCheckpoint(const std::string& run, int64_t step, Process& trainer);
   static bool AwaitOutput(const std::string& text, Process& program);
-  static int64_t NumberFromEnvironment(const char* name, int64_t otherwise);
   // Returns the number of kills: `otherwise`, or TAOPD_NUM_KILLS (the ctest entries with the label
   // slow set it).
   static int64_t NumKills(int64_t otherwise) {
@@ -190,8 +189,6 @@ class TrainerTest : public ::testing::Test {
   // `whole`. TAOPD_KILL_SEED is the seed of the moments.
   void KillAndResume(const Strings& arguments, const std::string& run, absl::Duration whole,
                      int64_t num_ranks = 1);
-  // Returns the processes that `launcher` has started, by rank; none once it has ended.
-  static std::vector<pid_t> ChildrenOf(const Process& launcher);
 
   static constexpr int64_t kStepsPerKill = 8;
   TempDir dir_;

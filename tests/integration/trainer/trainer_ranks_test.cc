@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "tests/integration/trainer/trainer_fixture.h"
+#include "tests/support/process_usage.h"
 
 namespace taopd::testing {
 namespace {
@@ -117,8 +118,8 @@ TEST_F(TrainerRanksTest, ARankIsKilledTwoStepsOff) { KillRanks(2); }
 // Nobody but the launcher knows of the rank that died, and the other one would wait for it.
 TEST_F(TrainerRanksTest, ARankThatIsKilledBeforeTheyMeetEndsAll) {
   Process launcher(Command(TrainArguments(Settings("run", 4)), 2), dir_.File("launcher.log"));
-  ASSERT_TRUE(PollUntil(absl::Seconds(30), [&] { return ChildrenOf(launcher).size() == 2; }));
-  const std::vector<pid_t> ranks = ChildrenOf(launcher);
+  ASSERT_TRUE(PollUntil(absl::Seconds(30), [&] { return ChildrenOf(launcher.pid()).size() == 2; }));
+  const std::vector<pid_t> ranks = ChildrenOf(launcher.pid());
   kill(ranks[1], SIGKILL);
   EXPECT_EQ(launcher.Wait(kEnd), 128 + SIGKILL) << launcher.Output();
   EXPECT_NE(kill(ranks[0], 0), 0) << "it still runs";

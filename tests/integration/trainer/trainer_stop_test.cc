@@ -10,6 +10,7 @@
 
 #include "tests/integration/trainer/control_client.h"
 #include "tests/integration/trainer/trainer_fixture.h"
+#include "tests/support/process_usage.h"
 
 namespace taopd::testing {
 namespace {
@@ -161,7 +162,7 @@ class TrainerStopTest : public TrainerTest {
   // ended before.
   std::set<int> Perform(const Case& drawn, Process& trainer) {
     const std::vector<pid_t> ranks =
-        drawn.num_ranks > 1 ? ChildrenOf(trainer) : std::vector<pid_t>();
+        drawn.num_ranks > 1 ? ChildrenOf(trainer.pid()) : std::vector<pid_t>();
     const int page = ControlClient::PortOf(trainer);
     switch (drawn.act) {
       case Act::kTerminateTwice:
@@ -363,9 +364,9 @@ TEST_F(TrainerStopTest, AnEvaluationEndsAtOnceAndKeepsItsJournal) {
 TEST_F(TrainerStopTest, SignalsThatKeepComingEndTheRunAtOnce) {
   const std::string data = dir_.File("silent.jsonl");
   ASSERT_EQ(mkfifo(data.c_str(), 0600), 0);
-  std::vector<std::unique_ptr<Process>> processes;
   constexpr absl::Duration kSameRequest = absl::Seconds(5);  // signals so soon count as one
   const absl::Time start = absl::Now();
+  std::vector<std::unique_ptr<Process>> processes;
   for (const bool launched : {false, true}) {
     const std::string name = launched ? "launched" : "alone";
     const Strings sft = SftArguments({FileSetting("data.train", "silent.jsonl"), RunDir(name)});

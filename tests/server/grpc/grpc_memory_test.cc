@@ -3,12 +3,12 @@
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 
-#include <fstream>
 #include <string>
 
 #include "server/grpc/calls/message_bytes.h"
 #include "tests/server/grpc/every_method.h"
 #include "tests/server/grpc/grpc_server_fixture.h"
+#include "tests/support/process_usage.h"
 
 namespace taopd::testing {
 namespace {
@@ -24,15 +24,6 @@ constexpr bool kIsPeakMeasured = false;  // sanitizers take memory of their own
 #else
 constexpr bool kIsPeakMeasured = true;
 #endif
-
-int64_t StatusBytes(const std::string& name) {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with(name + ":")) return std::stoll(line.substr(name.size() + 1)) << 10;
-  }
-  return 0;
-}
-void ResetPeak() { std::ofstream("/proc/self/clear_refs") << "5"; }
 
 class GrpcMemoryTest : public GrpcServerFixture {
  protected:

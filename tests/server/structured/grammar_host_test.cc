@@ -11,33 +11,31 @@
 
 #include <filesystem>
 #include <fstream>
-#include <thread>
 
 #include "tests/server/structured/grammar_text.h"
+#include "tests/support/process.h"
+#include "tests/support/process_usage.h"
 
 namespace taopd::testing {
 namespace {
 
 using Kind = GrammarSpec::Kind;
 
-std::vector<pid_t> Children() {
-  std::vector<pid_t> all;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
-    std::ifstream file(task.path() / "children");
-    for (pid_t pid = 0; file >> pid;) all.push_back(pid);
-  }
-  return all;
-}
+constexpr absl::Duration kDeadline = absl::Seconds(10);
+
+std::vector<pid_t> Children() { return ChildrenOf(::getpid()); }
 
 // Kills the only child and waits until this process has noticed.
 void KillChild() {
   // The list of a task whose threads come and go may lack one for a moment.
   std::vector<pid_t> children;
-  const absl::Time deadline = absl::Now() + absl::Seconds(10);
-  while ((children = Children()).empty() && absl::Now() < deadline) std::this_thread::yield();
+  ASSERT_TRUE(PollUntil(kDeadline, [&] {
+    children = Children();
+    return !children.empty();
+  }));
   ASSERT_EQ(children.size(), 1u);
   ASSERT_EQ(::kill(children[0], SIGKILL), 0);
-  while (::kill(children[0], 0) == 0) std::this_thread::yield();
+  ASSERT_TRUE(PollUntil(kDeadline, [&] { return ::kill(children[0], 0) != 0; }));
 }
 
 bool ListsChildren() {

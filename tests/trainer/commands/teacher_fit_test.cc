@@ -1,9 +1,9 @@
 // Tests of the checks of a teacher before the first step.
 #include "trainer/commands/teacher_fit.h"
 
-#include "tests/support/scripted_teacher.h"
 #include "tests/support/status_matchers.h"
 #include "tests/trainer/step/tiny_training.h"
+#include "tests/trainer/teacher/scripted_teacher.h"
 
 namespace taopd::testing {
 namespace {

@@ -1,9 +1,9 @@
 #include "trainer/eval/kl_evaluation.h"
 
 #include "tests/support/files.h"
-#include "tests/support/scripted_teacher.h"
 #include "tests/support/status_matchers.h"
 #include "tests/trainer/step/tiny_training.h"
+#include "tests/trainer/teacher/scripted_teacher.h"
 #include "trainer/step/loss/head_targets.h"
 
 namespace taopd::testing {

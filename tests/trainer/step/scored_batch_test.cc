@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/byte_tokenizer.h"
-#include "tests/support/scripted_teacher.h"
 #include "tests/support/status_matchers.h"
+#include "tests/trainer/teacher/scripted_teacher.h"
 
 namespace taopd::testing {
 namespace {

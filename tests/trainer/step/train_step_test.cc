@@ -17,9 +17,9 @@
 #include <utility>
 
 #include "tests/support/files.h"
-#include "tests/support/scripted_teacher.h"
 #include "tests/support/status_matchers.h"
 #include "tests/trainer/step/tiny_training.h"
+#include "tests/trainer/teacher/scripted_teacher.h"
 #include "trainer/step/loss/forward_backward.h"
 #include "trainer/step/scored_batch.h"
 

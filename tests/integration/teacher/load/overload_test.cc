@@ -12,8 +12,8 @@
 #include <thread>
 
 #include "tests/integration/teacher/load/health_watch.h"
-#include "tests/integration/teacher/load/process_usage.h"
 #include "tests/integration/teacher/teacher_binary_fixture.h"
+#include "tests/support/process_usage.h"
 
 namespace taopd::testing {
 namespace {

@@ -10,10 +10,10 @@
 #include <thread>
 
 #include "tests/support/files.h"
-#include "tests/support/scripted_teacher.h"
 #include "tests/support/status_matchers.h"
 #include "tests/trainer/teacher/example_scores.h"
 #include "tests/trainer/teacher/fake_teacher.h"
+#include "tests/trainer/teacher/scripted_teacher.h"
 #include "trainer/teacher/cache/score_entry.h"
 
 namespace taopd::testing {

@@ -1,14 +1,15 @@
-// The resources of a process, from /proc, and the duration of a load test.
+// The resources and the children of a process, from /proc.
 #pragma once
 
 #include <unistd.h>
 
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
+#include "common/base/memory.h"
 #include "common/base/status.h"
 
 namespace taopd::testing {
@@ -47,10 +48,25 @@ struct ProcessUsage {
   }
 };
 
-// Returns the value of the environment variable, or `otherwise` if it is not set.
-inline int64_t NumberFromEnvironment(const char* variable, int64_t otherwise) {
-  const char* value = std::getenv(variable);
-  return value == nullptr ? otherwise : std::atoll(value);
+// Returns a field of the status of a process in bytes, or 0 if there is none.
+inline int64_t StatusBytes(const std::string& field, const std::string& process = "self") {
+  return NumberAfter("/proc/" + process + "/status", field + ":").value_or(0) * 1024;
+}
+
+// Forgets the peak of this process's memory, which StatusBytes("VmHWM") returns.
+inline void ResetPeak() { std::ofstream("/proc/self/clear_refs") << "5"; }
+
+// Returns the processes that a process has started, each thread's in their order; none once it has
+// ended.
+inline std::vector<pid_t> ChildrenOf(pid_t pid) {
+  std::vector<pid_t> all;
+  std::error_code gone;
+  for (auto task = std::filesystem::directory_iterator(Concat("/proc/", pid, "/task"), gone);
+       !gone && task != std::filesystem::directory_iterator(); task.increment(gone)) {
+    std::ifstream children(task->path() / "children");
+    for (pid_t child; children >> child;) all.push_back(child);
+  }
+  return all;
 }
 
 }  // namespace taopd::testing
