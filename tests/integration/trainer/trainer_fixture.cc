@@ -1,8 +1,5 @@
 #include "tests/integration/trainer/trainer_fixture.h"
 
-#include <netinet/in.h>
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -37,18 +34,6 @@ std::string ModelConfigText() {
 "rope_theta":10000.0,"tie_word_embeddings":true,"attention_bias":false,"mlp_bias":false,
 "hidden_act":"silu","initializer_range":0.1,"bos_token_id":1,"eos_token_id":2,
 "torch_dtype":"float32"})";
-}
-
-PortInUse::PortInUse() : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof(address);
-  auto* any = reinterpret_cast<sockaddr*>(&address);
-  EXPECT_EQ(bind(socket_, any, length), 0);
-  EXPECT_EQ(listen(socket_, 1), 0);
-  EXPECT_EQ(getsockname(socket_, any, &length), 0);
-  port_ = ntohs(address.sin_port);
 }
 
 void TrainerTest::SetUp() {

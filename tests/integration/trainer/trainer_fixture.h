@@ -46,18 +46,6 @@ class ServingTeacher : public TeacherProcess {
   }
 };
 
-// A port of 127.0.0.1 on which somebody else listens.
-class PortInUse {
- public:
-  PortInUse();
-  ~PortInUse() { close(socket_); }
-  int port() const { return port_; }
-
- private:
-  const int socket_;
-  int port_ = 0;
-};
-
 class TrainerTest : public ::testing::Test {
  protected:
   void SetUp() override;

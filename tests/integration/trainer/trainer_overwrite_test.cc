@@ -2,6 +2,7 @@
 // leaves every byte of the old run unchanged.
 
 #include "tests/integration/trainer/trainer_fixture.h"
+#include "tests/support/raw_sockets.h"
 
 namespace taopd::testing {
 namespace {
@@ -42,7 +43,7 @@ TEST_F(OverwriteTest, Distillation) {
   const std::string broken = dir_.File("broken");
   std::filesystem::copy(dir_.File("student/model"), broken);
   WriteFile(broken + "/model.safetensors", "x");
-  const PortInUse port;
+  const RawListener port;
   ExpectKept(TrainArguments({kNobody, "teacher.connect_timeout_s=0.2"}), run, 69, "teacher");
   const std::vector<std::tuple<Strings, int, std::string>> cases = {
       {{"optimizer.lr=-1"}, 64, "optimizer.lr = -1"},

@@ -2,6 +2,7 @@
 // measures, and leaves nothing.
 
 #include "tests/integration/trainer/trainer_fixture.h"
+#include "tests/support/raw_sockets.h"
 
 namespace taopd::testing {
 namespace {
@@ -50,7 +51,7 @@ TEST_F(TrainerDryRunTest, MeasuresTheFirstStepAndLeavesNothing) {
 }
 
 TEST_F(TrainerDryRunTest, RefusesWhatTrainRefusesAndTouchesNoRun) {
-  const PortInUse used;
+  const RawListener used;
   const std::string missing = dir_.File("missing.jsonl");
   const struct {
     Strings settings;

@@ -1,6 +1,7 @@
 // Tests of taopd-trainer generate: chats through pipes, with a model here and on a server.
 
 #include "tests/integration/trainer/trainer_fixture.h"
+#include "tests/support/raw_sockets.h"
 
 namespace taopd::testing {
 namespace {
@@ -74,7 +75,7 @@ TEST_F(TrainerGenerateTest, AServerAnswersLikeTheModelHere) {
 }
 
 TEST_F(TrainerGenerateTest, RefusesWhatDoesNotBelongTogether) {
-  const PortInUse closed;
+  const RawListener closed;
   const std::string url = Concat("http://127.0.0.1:", closed.port());
   const struct {
     Strings flags;
