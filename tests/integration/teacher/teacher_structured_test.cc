@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <thread>
 
+#include "tests/integration/model_configs.h"
 #include "tests/integration/teacher/teacher_binary_fixture.h"
 #include "tests/support/status_matchers.h"
 
@@ -57,44 +58,17 @@ void WriteTokenizer(const std::string& dir) {
   WriteFile(dir + "/tokenizer.json", file.dump());
 }
 
-// A Llama of one layer.
-json Config() {
-  return {{"architectures", {"LlamaForCausalLM"}},
-          {"model_type", "llama"},
-          {"vocab_size", kVocab},
-          {"hidden_size", 16},
-          {"intermediate_size", 32},
-          {"num_hidden_layers", 1},
-          {"num_attention_heads", 2},
-          {"num_key_value_heads", 2},
-          {"head_dim", 8},
-          {"max_position_embeddings", 4096},
-          {"rms_norm_eps", 1e-6},
-          {"rope_theta", 10000.0},
-          {"tie_word_embeddings", true},
-          {"eos_token_id", 0},
-          {"bos_token_id", 0},
-          {"torch_dtype", "float32"}};
-}
-
 class TeacherStructuredTest : public TeacherBinaryFixture {
  protected:
-  // Serves a model of random weights; one step of supervised training saves them.
+  // Serves a Llama of one layer with random weights.
   void StartLarge() {
     WriteTokenizer(dir_.path());
-    WriteFile(dir_.File("config.json"), Config().dump());
-    WriteFile(dir_.File("pairs.jsonl"), "{\"prompt_ids\":[5],\"response_ids\":[0]}\n");
-    WriteFile(dir_.File("sft.yaml"),
-              Concat("run: {name: m, dir: ", dir_.File("run"), "}\n",
-                     "model: {config: ", dir_.File("config.json"), ", tokenizer: ", dir_.path(),
-                     "}\n", "data: {train: [", dir_.File("pairs.jsonl"), "]}\n",
-                     "trainer: {total_steps: 1, batch_size: 1, num_threads: 1}\n"));
-    std::string output;
-    ASSERT_EQ(RunProgram({BinaryPath("taopd-trainer"), "sft", "--config", dir_.File("sft.yaml")},
-                         dir_.File("sft.log"), &output),
-              0)
-        << output;
-    Start({"--served-model-name", "m"}, dir_.File("run/model"));
+    Json config = BaseConfig("LlamaForCausalLM", "llama", kVocab);
+    config.update({{"num_hidden_layers", 1},
+                   {"max_position_embeddings", 4096},
+                   {"eos_token_id", 0},
+                   {"bos_token_id", 0}});
+    Start({"--served-model-name", "m"}, MakeRandomModel(dir_.File("m"), config, dir_.path()));
   }
   std::unique_ptr<httplib::Client> Client() {
     auto client = std::make_unique<httplib::Client>("127.0.0.1", teacher_->http_port());

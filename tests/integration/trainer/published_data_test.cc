@@ -6,7 +6,7 @@
 #include <cmath>
 #include <map>
 
-#include "tests/integration/trainer/model_configs.h"
+#include "tests/integration/model_configs.h"
 #include "tests/integration/trainer/trainer_fixture.h"
 
 namespace taopd::testing {
@@ -20,9 +20,8 @@ class PublishedDataTest : public TrainerTest {
     math500_ = SharedData("valid_math500.parquet");
     if (tokenizer_.empty() || dapo_.empty() || math500_.empty())
       GTEST_SKIP() << "shared data is absent";
-    WriteFile(dir_.File("pairs.jsonl"), "{\"prompt_ids\":[9707],\"response_ids\":[0]}\n");
-    teacher_model_ = MakeModel("teacher", Qwen3Config(kQwenVocabulary), 2, tokenizer_);
-    student_model_ = MakeModel("student", Qwen3Config(kQwenVocabulary), 1, tokenizer_);
+    teacher_model_ = MakeModel(Qwen3Config(kQwenVocabulary), 2, tokenizer_);
+    student_model_ = MakeModel(Qwen3Config(kQwenVocabulary), 1, tokenizer_);
     WriteFile(dir_.File("train.yaml"),
               Concat("run: {name: dapo, dir: ", dir_.File("run"), "}\n",
                      "student: {model: ", student_model_, "}\n", "data:\n  train: [", dapo_,
@@ -35,31 +34,22 @@ class PublishedDataTest : public TrainerTest {
                      "head_workspace_mb: 32}\n",
                      "eval: {n: 2, num_prompts: 3, max_response_length: 8}\n"));
   }
-  // Makes a model of nearly random weights: one step of supervised training saves them with the
-  // tokenizer. The same arguments give the same directory, which the tests of a process share.
-  std::string MakeModel(const std::string& name, Json config, int seed,
-                        const std::string& tokenizer) {
+  // Makes a model of nearly random weights. The same arguments give the same directory, which the
+  // tests of a process share.
+  static std::string MakeModel(Json config, int seed, const std::string& tokenizer) {
     static const TempDir models;
     static std::map<std::string, std::string> made;
     config["max_position_embeddings"] = 4096;
-    std::string& run_dir = made[Concat(name, " ", seed, " ", tokenizer, " ", config.dump())];
-    if (run_dir.empty()) {
-      run_dir = models.File(Concat(made.size(), "/", name));
-      const std::string config_path = dir_.File(name + ".json"), sft_path = dir_.File("sft.yaml");
-      WriteFile(config_path, config.dump());
-      WriteFile(sft_path, Concat("run: {name: ", name, ", dir: ", run_dir, ", seed: ", seed, "}\n",
-  // The data of train.yaml.
-  static constexpr int64_t kDapoPrompts = 17864, kDapoOverlong = 53, kDapoDuplicates = 519;
-                                 "model: {config: ", config_path, ", tokenizer: ", tokenizer, "}\n",
-                                 "data: {train: [", dir_.File("pairs.jsonl"), "]}\n",
-                                 "trainer: {total_steps: 1, batch_size: 1, num_threads: 1}\n"));
-      EXPECT_TRUE(Runs({"sft", "--config", sft_path}));
-    }
-    return run_dir + "/model";
+    std::string& model = made[Concat(seed, " ", tokenizer, " ", config.dump())];
+    if (model.empty())
+      model = MakeRandomModel(models.File(Concat(made.size())), config, tokenizer, seed);
+    return model;
   }
 
   static constexpr int64_t kQwenVocabulary = 151936;  // padded
   static constexpr int64_t kQwenTokens = 151669;
+  // The data of train.yaml.
+  static constexpr int64_t kDapoPrompts = 17864, kDapoOverlong = 53, kDapoDuplicates = 519;
   std::string tokenizer_, dapo_, math500_, teacher_model_, student_model_;
 };
 
@@ -114,13 +104,12 @@ class ArchitecturesTest : public PublishedDataTest,
 TEST_P(ArchitecturesTest, TwoSteps) {
   const Architecture& architecture = GetParam();
   const std::string student =
-      MakeModel(architecture.name, architecture.config(architecture.vocab_size), 1,
+      MakeModel(architecture.config(architecture.vocab_size), 1,
                 architecture.other_tokenizer ? SharedData("tokenizers/llama3.1") : tokenizer_);
   // With random weights, the padding rows of a published vocabulary are as probable as any other
   // row, and a student that grew to the tokenizer's size lacks them.
-  StartTeacher(architecture.other_tokenizer
-                   ? MakeModel("unpadded", Qwen3Config(kQwenTokens), 2, tokenizer_)
-                   : teacher_model_);
+  StartTeacher(architecture.other_tokenizer ? MakeModel(Qwen3Config(kQwenTokens), 2, tokenizer_)
+                                            : teacher_model_);
   // The 500 rows of the evaluation take less time to read than the 17,917 of training.
   Strings settings = {Concat("student.model=", student), Concat("data.train=[", math500_, "]"),
                       "eval.measure=none", "optimizer.lr=0.001"};

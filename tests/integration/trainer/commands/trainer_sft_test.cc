@@ -1,8 +1,8 @@
 // Tests of supervised training on conversations: what is learned, its preview, its live page, and
 // another model's tokenizer.
 
+#include "tests/integration/model_configs.h"
 #include "tests/integration/trainer/control_client.h"
-#include "tests/integration/trainer/model_configs.h"
 #include "tests/integration/trainer/trainer_fixture.h"
 
 namespace taopd::testing {

@@ -1,9 +1,12 @@
-// Makes config.json for tiny models of each architecture, with any size of vocabulary.
+// Makes tiny models of each architecture, with any size of vocabulary.
 #pragma once
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
+
+#include "common/base/status.h"
+#include "tests/support/process.h"
 
 namespace taopd::testing {
 
@@ -69,6 +72,27 @@ inline Json Qwen3Config(int64_t vocab_size) {
   Json json = BaseConfig("Qwen3ForCausalLM", "qwen3", vocab_size);
   json.update({{"eos_token_id", 151645}, {"bos_token_id", 151643}});
   return json;
+}
+
+// Makes a model of nearly random weights: one step of supervised training saves them in the
+// directory `dir`, with the tokenizer. Returns the model's directory.
+inline std::string MakeRandomModel(const std::string& dir, const Json& config,
+                                   const std::string& tokenizer, int seed = 0) {
+  const std::string config_path = dir + "/config.json", data_path = dir + "/pairs.jsonl",
+                    sft_path = dir + "/sft.yaml", run_dir = dir + "/run";
+  std::filesystem::create_directories(dir);
+  WriteFile(config_path, config.dump());
+  WriteFile(data_path, "{\"prompt_ids\":[5],\"response_ids\":[0]}\n");
+  WriteFile(sft_path, Concat("run: {name: random, dir: ", run_dir, ", seed: ", seed, "}\n",
+                             "model: {config: ", config_path, ", tokenizer: ", tokenizer, "}\n",
+                             "data: {train: [", data_path, "]}\n",
+                             "trainer: {total_steps: 1, batch_size: 1, num_threads: 1}\n"));
+  std::string output;
+  EXPECT_EQ(RunProgram({BinaryPath("taopd-trainer"), "sft", "--config", sft_path}, dir + "/sft.log",
+                       &output, absl::Seconds(300)),
+            0)
+      << output;
+  return run_dir + "/model";
 }
 
 }  // namespace taopd::testing
