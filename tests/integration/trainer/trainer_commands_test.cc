@@ -69,18 +69,7 @@ TEST_F(TrainerTest, PagesPausesAndSavesWhileItRuns) {
   // A second trainer in the same directory is refused while this one lives.
   ExpectTrainFails({}, 64, Concat(trainer.pid()), {"--resume"});
 
-  ASSERT_EQ(client.Post("/pause"), 202);
-  ASSERT_TRUE(client.Reaches("paused"));
-  const int64_t step = client.Step();
-  ASSERT_EQ(client.Post("/save"), 202);
-  ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] {
-    return NewestCheckpoint("run") == step && client.Phase() == "paused";
-  }));
-  const std::string path = client.Status().at("last_checkpoint");
-  EXPECT_TRUE(std::filesystem::exists(path + "/manifest.json")) << path;
-  EXPECT_EQ(client.Step(), step);
-  ASSERT_EQ(client.Post("/resume"), 202);
-  ASSERT_TRUE(client.PassesStep(step));
+  PauseSaveAndGoOn("run", client);
   trainer.Signal(SIGTERM);
   EXPECT_EQ(trainer.Wait(), 75) << trainer.Output();
 }

@@ -267,6 +267,21 @@ bool TrainerTest::AwaitOutput(const std::string& text, Process& program) {
 
 absl::Duration TrainerTest::TimeOf(const Strings& arguments) {
   const absl::Time start = absl::Now();
+int64_t TrainerTest::PauseSaveAndGoOn(const std::string& run, ControlClient& page) {
+  EXPECT_EQ(page.Post("/pause"), 202);
+  EXPECT_TRUE(page.Reaches("paused"));
+  const int64_t step = page.Step();
+  EXPECT_EQ(page.Post("/save"), 202);
+  EXPECT_TRUE(PollUntil(absl::Seconds(60),
+                        [&] { return NewestCheckpoint(run) == step && page.Phase() == "paused"; }));
+  EXPECT_EQ(page.Step(), step) << "the pause goes on";
+  const std::string path = page.Status().value("last_checkpoint", "");
+  EXPECT_TRUE(fs::exists(path + "/manifest.json")) << path;
+  EXPECT_EQ(page.Post("/resume"), 202);
+  EXPECT_TRUE(page.PassesStep(step));
+  return step;
+}
+
   EXPECT_TRUE(Runs(arguments));
   return absl::Now() - start;
 }

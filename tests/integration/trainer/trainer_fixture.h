@@ -20,6 +20,8 @@
 
 namespace taopd::testing {
 
+class ControlClient;
+
 // Arguments of a program, or settings, each section.key=value.
 using Strings = std::vector<std::string>;
 
@@ -162,6 +164,10 @@ class TrainerTest : public ::testing::Test {
   // ---- Runs that end too early ----
   // Waits until there is a checkpoint of `step` or later, or the program has ended.
   bool AwaitCheckpoint(const std::string& run, int64_t step, Process& trainer);
+  // Pauses a run by its page, saves a checkpoint during the pause, and lets the run go on. Returns
+  // the step of the pause.
+  int64_t PauseSaveAndGoOn(const std::string& run, ControlClient& page);
+
   static bool AwaitOutput(const std::string& text, Process& program);
   // Returns the number of kills: `otherwise`, or TAOPD_NUM_KILLS (the ctest entries with the label
   // slow set it).

@@ -1,5 +1,5 @@
-// Tests of how a run watches itself: roll-backs, the best checkpoint, early stop, the time limit,
-// failing evaluations, the timeline and the memory plan.
+// Tests of how a run watches itself: roll-backs, the best checkpoint, the time limit, failing
+// evaluations, the timeline and the memory plan.
 
 #include <set>
 #include <sstream>
@@ -153,21 +153,6 @@ TEST_F(TrainerWatchTest, TheBestCheckpointAndMilestonesAreKept) {
   const auto best = ReadJson("run/best.json");
   EXPECT_EQ(best.at("step"), 1);
   EXPECT_EQ(best.at("value"), Lines("run/metrics.jsonl")[1].at("eval/kl_to_teacher"));
-}
-
-// A rate of zero changes nothing, so no evaluation is better than the first one.
-TEST_F(TrainerWatchTest, ARunWithoutImprovementFinishesEarly) {
-  const Strings settings = Words(
-      "trainer.total_steps=20 trainer.save_every=3 trainer.eval_every=1 optimizer.lr=0 "
-      "trainer.best_metric=eval/kl_to_teacher trainer.early_stop_evaluations=4");
-  ASSERT_TRUE(Trains(settings));
-  EXPECT_THAT(output_, HasSubstr("finishing early"));
-  EXPECT_EQ(NewestCheckpoint("run"), 4);
-  EXPECT_TRUE(Exists("run/model/model.safetensors"));
-  // A second start finds in the record that the run has ended.
-  ASSERT_TRUE(Trains(settings, {"--resume"}));
-  EXPECT_EQ(NewestCheckpoint("run"), 4);
-  EXPECT_EQ(Losses("run").size(), 4u);
 }
 
 TEST_F(TrainerWatchTest, ATimeLimitSavesAndTheRunGoesOn) {

@@ -130,14 +130,20 @@ TEST_F(TrainerBesideTest, TheBestIsTheCheckpointOfTheMeasuredWeights) {
   ExpectSameRun("beside", "blocking");
 }
 
-// The decision after step s depends on the evaluations before s, so it comes one evaluation later
+// A rate of zero changes nothing, so no evaluation is better than the first one. Beside training,
+// the decision after step s depends on the evaluations before s, so it comes one evaluation later
 // than that of a blocking run, and is always the same.
 TEST_F(TrainerBesideTest, AnEarlyStopDoesNotDependOnTheTime) {
-  const Strings settings = {"trainer.total_steps=20", "trainer.eval_every=2",
+  const Strings settings = {"trainer.total_steps=20",
+                            "trainer.save_every=3",
+                            "trainer.eval_every=2",
                             "trainer.best_metric=eval/kl_to_teacher",
-                            "trainer.early_stop_evaluations=2", "optimizer.lr=0"};
+                            "trainer.early_stop_evaluations=2",
+                            "optimizer.lr=0"};
   ASSERT_TRUE(Trains(Settings("blocking", "blocking", settings)));
+  EXPECT_THAT(output_, HasSubstr("finishing early"));
   EXPECT_EQ(NewestCheckpoint("blocking"), 4);
+  EXPECT_TRUE(Exists("blocking/model/model.safetensors"));
   for (const char* run : {"beside", "again"}) {
     ASSERT_TRUE(Trains(Settings(run, "beside", settings)));
     EXPECT_THAT(output_, HasSubstr("finishing early"));
@@ -145,9 +151,11 @@ TEST_F(TrainerBesideTest, AnEarlyStopDoesNotDependOnTheTime) {
     EXPECT_EQ(Evaluations(run).size(), 4U) << "the last weights are evaluated, too";
   }
   // A second start finds in the record that the run has ended.
-  ASSERT_TRUE(Trains(Settings("beside", "beside", settings), {"--resume"}));
-  EXPECT_THAT(output_, HasSubstr("the run is finished"));
-  EXPECT_EQ(Losses("beside").size(), 6U);
+  for (const auto& [mode, steps] : {std::pair("blocking", 4U), std::pair("beside", 6U)}) {
+    ASSERT_TRUE(Trains(Settings(mode, mode, settings), {"--resume"}));
+    EXPECT_THAT(output_, HasSubstr("the run is finished"));
+    EXPECT_EQ(Losses(mode).size(), steps);
+  }
 }
 
 TEST_F(TrainerBesideTest, ARollBackKeepsTheEvaluationsUpToItsCheckpoint) {

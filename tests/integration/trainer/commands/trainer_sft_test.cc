@@ -103,14 +103,7 @@ TEST_F(TrainerSftTest, ALivePageShowsPausesSavesAndStopsARun) {
   EXPECT_THAT(client.http.Get("/metrics")->body, HasSubstr("loss_mean"));
   EXPECT_THAT(client.http.Get("/report")->body, HasSubstr("<html"));
 
-  ASSERT_EQ(client.Post("/pause"), 202);
-  ASSERT_TRUE(client.Reaches("paused"));
-  const int64_t step = client.Step();
-  ASSERT_EQ(client.Post("/save"), 202);
-  ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] { return NewestCheckpoint("sft") == step; }));
-  EXPECT_EQ(client.Step(), step) << "the pause goes on";
-  ASSERT_EQ(client.Post("/resume"), 202);
-  ASSERT_TRUE(client.PassesStep(step));
+  const int64_t step = PauseSaveAndGoOn("sft", client);
   ASSERT_EQ(client.Post("/stop"), 202);
   EXPECT_EQ(trainer.Wait(), 78) << trainer.Output();
   EXPECT_GT(NewestCheckpoint("sft"), step);
