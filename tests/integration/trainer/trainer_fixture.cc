@@ -5,11 +5,11 @@
 #include <cmath>
 #include <fstream>
 #include <limits>
-#include "tests/integration/trainer/control_client.h"
-#include "tests/support/process_usage.h"
 #include <sstream>
 
 #include "common/io/sha256.h"
+#include "tests/integration/trainer/control_client.h"
+#include "tests/support/process_usage.h"
 
 namespace taopd::testing {
 
@@ -118,6 +118,19 @@ std::string TrainerTest::WriteProblems(int64_t count) {
     problems += Concat("{\"prompt\": \"Once upon ", i, "\", \"answer\": \"", i, "\"}\n");
   WriteFile(dir_.File("problems.jsonl"), problems);
   return FileSetting("data.val", "problems.jsonl");
+}
+
+Strings TrainerTest::RewardSettings() {
+  WriteTokenizer();
+  std::string rows;
+  for (int i = 0; i < 12; ++i) {
+    rows += Concat("{\"prompt\": \"", i, " + ", i, " =\", \"answer\": \"(?s).*[!-P].*\", ",
+                   "\"response\": \"is ", 2 * i, "\"}\n");
+  }
+  WriteFile(dir_.File("rows.jsonl"), rows);
+  return Joined({"student.model=" + WriteTextStudent(), FileSetting("data.train", "rows.jsonl")},
+                Words("data.val=[] eval.measure=none rollout.n=4 teacher.kind=none "
+                      "objective.name=policy_gradient"));
 }
 
 void TrainerTest::Damage(const std::string& path) {
@@ -254,19 +267,6 @@ std::string TrainerTest::CheckpointOf(const std::string& run, int64_t step) {
   return dir_.File(run + "/checkpoints/step-" + std::string(6 - digits.size(), '0') + digits);
 }
 
-bool TrainerTest::AwaitCheckpoint(const std::string& run, int64_t step, Process& trainer) {
-  return PollUntil(absl::Seconds(60),
-                   [&] { return NewestCheckpoint(run) >= step || !trainer.running(); });
-}
-
-bool TrainerTest::AwaitOutput(const std::string& text, Process& program) {
-  return PollUntil(absl::Seconds(60), [&] {
-    return program.Output().find(text) != std::string::npos || !program.running();
-  });
-}
-
-absl::Duration TrainerTest::TimeOf(const Strings& arguments) {
-  const absl::Time start = absl::Now();
 int64_t TrainerTest::PauseSaveAndGoOn(const std::string& run, ControlClient& page) {
   EXPECT_EQ(page.Post("/pause"), 202);
   EXPECT_TRUE(page.Reaches("paused"));
@@ -282,6 +282,19 @@ int64_t TrainerTest::PauseSaveAndGoOn(const std::string& run, ControlClient& pag
   return step;
 }
 
+bool TrainerTest::AwaitCheckpoint(const std::string& run, int64_t step, Process& trainer) {
+  return PollUntil(absl::Seconds(60),
+                   [&] { return NewestCheckpoint(run) >= step || !trainer.running(); });
+}
+
+bool TrainerTest::AwaitOutput(const std::string& text, Process& program) {
+  return PollUntil(absl::Seconds(60), [&] {
+    return program.Output().find(text) != std::string::npos || !program.running();
+  });
+}
+
+absl::Duration TrainerTest::TimeOf(const Strings& arguments) {
+  const absl::Time start = absl::Now();
   EXPECT_TRUE(Runs(arguments));
   return absl::Now() - start;
 }

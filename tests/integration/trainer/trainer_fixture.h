@@ -65,6 +65,9 @@ class TrainerTest : public ::testing::Test {
   void MakeQuickstart(const std::string& settings);
   // Writes problems whose answers are numbers. Returns the setting that names them.
   std::string WriteProblems(int64_t count);
+  // Makes the text student, and problems whose grader is `regex`, in "rows.jsonl". Returns settings
+  // that train on rewards alone, without a teacher. REQUIRES: WriteTokenizer was not called.
+  Strings RewardSettings();
   std::string FileSetting(const std::string& setting, const std::string& name) {
     return Concat(setting, "=[", dir_.File(name), "]");
   }
@@ -161,13 +164,13 @@ class TrainerTest : public ::testing::Test {
   int64_t NewestCheckpoint(const std::string& run);
   std::string CheckpointOf(const std::string& run, int64_t step);
 
-  // ---- Runs that end too early ----
-  // Waits until there is a checkpoint of `step` or later, or the program has ended.
-  bool AwaitCheckpoint(const std::string& run, int64_t step, Process& trainer);
   // Pauses a run by its page, saves a checkpoint during the pause, and lets the run go on. Returns
   // the step of the pause.
   int64_t PauseSaveAndGoOn(const std::string& run, ControlClient& page);
 
+  // ---- Runs that end too early ----
+  // Waits until there is a checkpoint of `step` or later, or the program has ended.
+  bool AwaitCheckpoint(const std::string& run, int64_t step, Process& trainer);
   static bool AwaitOutput(const std::string& text, Process& program);
   // Returns the number of kills: `otherwise`, or TAOPD_NUM_KILLS (the ctest entries with the label
   // slow set it).

@@ -26,26 +26,18 @@ class TrainerAheadTest : public TrainerTest {
       EXPECT_EQ(LastMetric(run, "policy/staleness"), async_steps);
     }
   }
-  // Trains on rewards of a grader alone.
-  Strings RewardSettings() {
-    WriteTokenizer();
-    std::string rows;
-    for (int i = 0; i < 12; ++i)
-      rows += Concat("{\"prompt\": \"", i, " + ", i, " =\", \"answer\": \"(?s).*[!-P].*\"}\n");
-    WriteFile(dir_.File("rows.jsonl"), rows);
-    return Joined({"student.model=" + WriteTextStudent(), FileSetting("data.train", "rows.jsonl")},
-                  Words("data.val=[] eval.measure=none rollout.n=4 trainer.mini_batch_size=4 "
-                        "teacher.kind=none objective.name=policy_gradient reward.grader=regex "
-                        "reward.require_stop=false"));
+  Strings GraderSettings() {
+    return Joined(RewardSettings(), Words("trainer.mini_batch_size=4 reward.grader=regex "
+                                          "reward.require_stop=false"));
   }
   static Strings SelfSettings(const std::string& more) {
     return Words("teacher.kind=self eval.measure=none " + more);
   }
 };
 
-TEST_F(TrainerAheadTest, RewardsSurviveKillsOneStepOff) { KillAndCompare(RewardSettings(), 1); }
+TEST_F(TrainerAheadTest, RewardsSurviveKillsOneStepOff) { KillAndCompare(GraderSettings(), 1); }
 
-TEST_F(TrainerAheadTest, RewardsSurviveKillsTwoStepsOff) { KillAndCompare(RewardSettings(), 2); }
+TEST_F(TrainerAheadTest, RewardsSurviveKillsTwoStepsOff) { KillAndCompare(GraderSettings(), 2); }
 
 TEST_F(TrainerAheadTest, AnAverageAsTheTeacherSurvivesKills) {
   KillAndCompare(SelfSettings("teacher.weights=ema teacher.ema=0.5"), 1);

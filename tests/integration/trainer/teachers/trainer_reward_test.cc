@@ -39,22 +39,11 @@ class TrainerRewardTest : public TrainerTest {
  protected:
   void SetUp() override {
     TrainerTest::SetUp();
-    WriteTokenizer();
-    student_ = WriteTextStudent();
-    std::string rows;
-    for (int i = 0; i < 12; ++i) {
-      rows += Concat("{\"prompt\": \"", i, " + ", i, " =\", \"answer\": \"(?s).*[!-P].*\", ",
-                     "\"response\": \"is ", 2 * i, "\"}\n");
-    }
-    WriteFile(dir_.File("rows.jsonl"), rows);
+    settings_ = Joined(RewardSettings(), Words("optimizer.lr=1e-2 trainer.total_steps=4"));
   }
   // Returns the arguments that train on the reward alone with `more` settings.
   Strings Arguments(const std::string& run, const Strings& more, const Strings& flags = {}) {
-    const Strings settings = Words(Concat(
-        RunDir(run), " student.model=", student_, " ", FileSetting("data.train", "rows.jsonl"),
-        " data.val=[] eval.measure=none rollout.n=4 teacher.kind=none "
-        "objective.name=policy_gradient optimizer.lr=1e-2 trainer.total_steps=4"));
-    return TrainArguments(Joined(settings, more), flags);
+    return TrainArguments(Joined(Joined(settings_, {RunDir(run)}), more), flags);
   }
   // Starts a Python program that prints its URL. Returns reward.url.
   std::string StartServer(std::optional<Process>* server, Strings arguments) {
@@ -67,7 +56,7 @@ class TrainerRewardTest : public TrainerTest {
     const std::string text = ReadFile(log);
     return "reward.url=" + text.substr(0, text.find('\n'));
   }
-  std::string student_;
+  Strings settings_;
 };
 
 TEST_F(TrainerRewardTest, AGraderAloneTrainsWithoutATeacherAndResumesBitForBit) {
