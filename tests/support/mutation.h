@@ -1,6 +1,7 @@
-// Makes damaged inputs for parsers from given examples, the same on every run, with changes that a
-// fuzzer would try. The default tests run each parser's fuzz entry (LLVMFuzzerTestOneInput) on
-// them. With clang, the same entry is also a libFuzzer program (tests/fuzz/run).
+// Makes repetitive inputs for parsers, and damaged ones from given examples, the same on every run,
+// with changes that a fuzzer would try. The default tests run each parser's fuzz entry
+// (LLVMFuzzerTestOneInput) on them. With clang, the same entry is also a libFuzzer program
+// (tests/fuzz/run).
 #pragma once
 
 #include <algorithm>
@@ -14,6 +15,12 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace taopd::testing {
+
+inline std::string Repeated(const std::string& part, size_t count) {
+  std::string text;
+  for (size_t i = 0; i < count; ++i) text += part;
+  return text;
+}
 
 // Returns one of the examples with one to four changes, each of which is one of these:
 //   a byte is set

@@ -99,7 +99,7 @@ TEST_F(HostileHttpTest, MemoryOfRefusedBodiesIsReturned) {
     std::vector<std::thread> clients;
     for (int i = 0; i < kNumConnections; ++i) {
       clients.emplace_back([this, i] {
-        const std::string body = "{\"prompt\":[7" + Repeat(",7", 150'000 + i * 37'000) + "]}";
+        const std::string body = "{\"prompt\":[7" + Repeated(",7", 150'000 + i * 37'000) + "]}";
         EXPECT_THAT(Ask(ClosingPost(body)), StartsWith("HTTP/1.1 400 "));
       });
     }
@@ -152,7 +152,7 @@ TEST_F(HostileHttpTest, BodiesThatGrowLeaveMemoryAndTurnsToOthers) {
   Start();
   ExpectServes();
   const std::string body =
-      "{\"prompt\":[1],\"x\":[{\"\":0}" + Repeat(",{\"\":0}", kNumObjects) + "]}";
+      "{\"prompt\":[1],\"x\":[{\"\":0}" + Repeated(",{\"\":0}", kNumObjects) + "]}";
   const std::string request = ClosingPost(body);
   std::atomic<int> num_left = kNumConnections;
   std::vector<std::thread> flood;

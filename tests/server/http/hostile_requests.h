@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/mutation.h"
+
 namespace taopd::testing {
 
 struct HostileRequest {
@@ -30,11 +32,6 @@ inline std::string ClosingPost(const std::string& body, const std::string& heade
   return PostHead("Connection: close\r\n" + headers +
                   "Content-Length: " + std::to_string(body.size()) + "\r\n") +
          body;
-}
-inline std::string Repeat(const std::string& text, size_t count) {
-  std::string all;
-  for (size_t i = 0; i < count; ++i) all += text;
-  return all;
 }
 
 inline std::vector<HostileRequest> HostileRequestLines() {
@@ -111,7 +108,7 @@ inline std::vector<HostileRequest> HostileHeaders() {
       {"bare LF before the end", "GET /health HTTP/1.1\r\nHost: a\r\nA: b\n\r\n", 400},
       {"bare LF as the end", "GET /health HTTP/1.1\r\nHost: a\r\nA: b\r\n\n", 400},
       {"A: b LF LF, then 200,000 headers",
-       "GET /health HTTP/1.1\r\nHost: a\r\nA: b\n\n" + Repeat("A: b\r\n", 200'000), 400},
+       "GET /health HTTP/1.1\r\nHost: a\r\nA: b\n\n" + Repeated("A: b\r\n", 200'000), 400},
       {"bare CR in a value", get("A: b\rc\r\n"), 400},
       {"bare CR at a value's end", get("A: b\r\r\n"), 400},
       {"CR before the end", "GET /health HTTP/1.1\r\nHost: a\r\n\r\r\n", 400},
@@ -135,15 +132,15 @@ inline std::vector<HostileRequest> HostileHeaders() {
       {"line that goes on with a tab", get("A: b\r\n\tc\r\n"), 400},
       {"first line that goes on", "GET /health HTTP/1.1\r\n Host: a\r\n\r\n", 400},
       {"length that goes on", PostHead("Content-Length:\r\n 3\r\n") + "abc", 400},
-      {"101 headers", get(Repeat("A: b\r\n", 100)), 431},
-      {"100,000 headers", get(Repeat("A: b\r\n", 100'000)), 431},
+      {"101 headers", get(Repeated("A: b\r\n", 100)), 431},
+      {"100,000 headers", get(Repeated("A: b\r\n", 100'000)), 431},
       {"long header", get("A: " + std::string(20'000, 'b') + "\r\n"), 431},
       {"long name", get(std::string(20'000, 'A') + ": b\r\n"), 431},
       {"endless header", "GET /health HTTP/1.1\r\nA: " + std::string(4 << 20, 'b'), 431},
-      {"large head", get(Repeat("A: " + std::string(10'000, 'b') + "\r\n", 8)), 431},
+      {"large head", get(Repeated("A: " + std::string(10'000, 'b') + "\r\n", 8)), 431},
       {"range", get("Range: bytes=0-1\r\n"), 416},
       {"range behind the end", get("Range: bytes=99999999-\r\n"), 416},
-      {"2,600 ranges", get("Range: bytes=0-0" + Repeat(",0-0", 2600) + "\r\n"), 416},
+      {"2,600 ranges", get("Range: bytes=0-0" + Repeated(",0-0", 2600) + "\r\n"), 416},
       {"range of a POST with a request as its body",
        "POST /health HTTP/1.1\r\nHost: a\r\nRange: bytes=0-\r\nContent-Length: " +
            std::to_string(kSmuggled.size()) + "\r\n\r\n" + kSmuggled,
@@ -240,14 +237,14 @@ inline std::vector<HostileRequest> HostileChunks() {
       {"trailer", ChunkedBody("1\r\nx\r\n0\r\nA: b\r\n\r\n"), 400},
       {"encoding as a trailer", ChunkedBody("0\r\nTransfer-Encoding: chunked\r\n\r\n"), 400},
       {"length as a trailer", ChunkedBody("0\r\nContent-Length: 3\r\n\r\nabc"), 400},
-      {"many trailers", ChunkedBody("0\r\n" + Repeat("A: b\r\n", 100'000) + "\r\n"), 400},
+      {"many trailers", ChunkedBody("0\r\n" + Repeated("A: b\r\n", 100'000) + "\r\n"), 400},
       {"extension of 70 KB", one("1;" + std::string(70'000, 'a')), 400},
       {"extension of 300 KB", one("1;" + std::string(300'000, 'a')), 400},
       {"LF in an extension", ChunkedBody("1;a\nx\r\n0\r\n\r\n"), 400},
       {"control character in an extension", one("1;\x01"), 400},
       {"NUL in an extension", ChunkedBody(std::string("1;\0\r\nx\r\n0\r\n\r\n", 14)), 400},
       {"extensions, more than data",
-       ChunkedBody(Repeat("1;" + std::string(100, 'e') + "\r\nx\r\n", 2000)), 400},
+       ChunkedBody(Repeated("1;" + std::string(100, 'e') + "\r\nx\r\n", 2000)), 400},
       {"extension without a size", one(";a"), 400},
       {"request in place of a chunk", ChunkedBody(kSmuggled), 400},
   };
@@ -297,7 +294,7 @@ inline std::vector<HostileRequest> HostileBodies() {
       {"stop strings of many choices",
        ClosingPost("{\"prompt\":[1],\"max_tokens\":1,\"n\":16384,\"stop\":[\"" +
                    std::string(1000, 'a') + "\"" +
-                   Repeat(",\"" + std::string(1000, 'b') + "\"", 63) + "]}"),
+                   Repeated(",\"" + std::string(1000, 'b') + "\"", 63) + "]}"),
        400},
       {"long request id in the head",
        ClosingPost("{\"prompt\":[1]}", "X-Request-Id: " + std::string(16'000, 'i') + "\r\n"), 400},

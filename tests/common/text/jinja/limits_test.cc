@@ -6,22 +6,19 @@
 #include <ctime>
 
 #include "common/text/jinja/template.h"
+#include "tests/support/mutation.h"
 #include "tests/support/status_matchers.h"
 
 namespace taopd::jinja {
 namespace {
+
+using testing::Repeated;
 
 absl::StatusOr<Rendering> RenderText(
     const std::string& source,
     const nlohmann::ordered_json& context = nlohmann::ordered_json::object()) {
   TAOPD_ASSIGN_OR_RETURN(const Template parsed, Template::Parse(source));
   return parsed.Render(context);
-}
-
-std::string Repeated(const std::string& part, size_t count) {
-  std::string text;
-  for (size_t i = 0; i < count; ++i) text += part;
-  return text;
 }
 
 // Measured in processor time, so that a busy machine does not count. Generous for sanitizers; the

@@ -3,6 +3,7 @@
 // program's time limit.
 #include <gtest/gtest.h>
 
+#include "tests/support/mutation.h"
 #include "trainer/grading/algebra/expression.h"
 #include "trainer/grading/grader.h"
 #include "trainer/grading/latex/parser.h"
@@ -10,11 +11,7 @@
 namespace taopd::grading {
 namespace {
 
-std::string Repeated(const std::string& part, size_t count) {
-  std::string text;
-  for (size_t i = 0; i < count; ++i) text += part;
-  return text;
-}
+using testing::Repeated;
 
 // Grades in both directions with every grader. Returns the names of the graders that accept the
 // response.
