@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "server/grpc/grpc_server.h"
 #include "server/http/http_server.h"
 #include "server/structured/grammar_compiler.h"
 #include "tests/server/generation/every_protocol.h"
+#include "tests/server/grpc/grpc_server_fixture.h"
 #include "tests/server/http/protocol_fixture.h"
 #include "tests/support/files.h"
 
@@ -71,32 +71,31 @@ std::vector<std::string> StreamedByVllmInference(Servers& servers) {
   request.mutable_stopping()->set_max_new_tokens(3);
   request.mutable_stopping()->set_ignore_eos(true);
   grpc::ClientContext context;
-  auto reader = vllm::Inference::NewStub(servers.grpc)->GenerateStream(&context, request);
+  const auto stub = vllm::Inference::NewStub(servers.grpc);
+  grpc::Status status;
   std::vector<std::string> texts;
-  vllm::GenerateResponse message;
-  while (reader->Read(&message)) texts.push_back(message.outputs().text());
-  EXPECT_TRUE(reader->Finish().ok());
+  for (const auto& message : ReadAll(stub->GenerateStream(&context, request), &status))
+    texts.push_back(message.outputs().text());
+  EXPECT_TRUE(status.ok());
   return texts;
 }
 
-class EveryProtocolTest : public ::testing::Test {
+class EveryProtocolTest : public GrpcServerFixture {
  protected:
   void SetUp() override {
+    GrpcServerFixture::SetUp();
     fake_.model->chat_template = MakeChatTemplate("{{ messages[0].content }}");
-    state_.SetReady(fake_.model);
+    Ready();
     ASSERT_OK_AND_ASSIGN(http_, HttpServer::Listen("127.0.0.1", 0, &state_, &metrics_,
                                                    [] { FAIL() << "listener lost"; }));
-    ASSERT_OK_AND_ASSIGN(grpc_, GrpcServer::Listen("127.0.0.1", 0, &state_, &metrics_, {}));
-    servers_ = std::make_unique<Servers>(
-        Servers{httplib::Client("127.0.0.1", http_->port()),
-                grpc::CreateChannel("127.0.0.1:" + std::to_string(grpc_->port()),
-                                    grpc::InsecureChannelCredentials())});
+    servers_ =
+        std::make_unique<Servers>(Servers{httplib::Client("127.0.0.1", http_->port()), channel_});
   }
   void TearDown() override {
     fake_.engine->Drain(absl::Now());
     servers_.reset();
     http_->Shutdown(absl::Now() + absl::Seconds(10));
-    grpc_->Shutdown(absl::Now() + absl::Seconds(10));
+    GrpcServerFixture::TearDown();
   }
 
   // Returns the requests that reach the engine when a protocol sends this.
@@ -113,11 +112,7 @@ class EveryProtocolTest : public ::testing::Test {
     EXPECT_EQ(fake_.engine->seen().size(), before) << protocol.name;
   }
 
-  FakeModel fake_ = MakeFakeModel(/*with_tokenizer=*/true);
-  ServingState state_{Clock::Real(), absl::Seconds(60)};
-  ServerMetrics metrics_;
   std::unique_ptr<HttpServer> http_;
-  std::unique_ptr<GrpcServer> grpc_;
   std::unique_ptr<Servers> servers_;
 };
 

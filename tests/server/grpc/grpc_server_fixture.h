@@ -18,6 +18,16 @@
 
 namespace taopd::testing {
 
+// Reads a stream of messages to its end. Sets *status to that of the call.
+template <typename Message>
+std::vector<Message> ReadAll(std::unique_ptr<grpc::ClientReader<Message>> reader,
+                             grpc::Status* status) {
+  std::vector<Message> messages;
+  for (Message message; reader->Read(&message);) messages.push_back(message);
+  *status = reader->Finish();
+  return messages;
+}
+
 class GrpcServerFixture : public ::testing::Test {
  protected:
   void SetUp() override { Listen({}); }

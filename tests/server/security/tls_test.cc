@@ -10,35 +10,36 @@
 #include <string>
 #include <vector>
 
-#include "proto/taopd/v1/teacher.grpc.pb.h"
-#include "server/grpc/grpc_server.h"
 #include "server/http/http_server.h"
-#include "server/net/listener.h"
 #include "server/security/api_keys.h"
 #include "server/security/tls_files.h"
-#include "tests/server/fake_engine.h"
+#include "tests/server/grpc/grpc_server_fixture.h"
 #include "tests/server/grpc/guard/raw_http2.h"
 #include "tests/support/certificates.h"
 #include "tests/support/files.h"
+#include "tests/support/process.h"
 #include "tests/support/raw_sockets.h"
 #include "tests/support/status_matchers.h"
 
 namespace taopd::testing {
 namespace {
 
-class SecureServersTest : public ::testing::Test {
+// gRPC's server looks for new certificates a few times per second.
+constexpr absl::Duration kNewFilesAreRead = absl::Seconds(20);
+
+class SecureServersTest : public GrpcServerFixture {
  protected:
   void SetUp() override {
     ::signal(SIGPIPE, SIG_IGN);
     authority_.Write(Path("ca"));
     Certificate("localhost", &authority_, false).Write(Path("server"));
     Certificate("client", &authority_, false).Write(Path("client"));
-    state_.SetReady(fake_.model);
+    Ready();
   }
   void TearDown() override {
     fake_.engine->Drain(absl::Now());
-    if (grpc_ != nullptr) grpc_->Shutdown(absl::Now());
     if (http_ != nullptr) http_->Shutdown(absl::Now());
+    GrpcServerFixture::TearDown();
   }
   std::string Path(const std::string& name) const { return dir_.File(name); }
 
@@ -50,8 +51,7 @@ class SecureServersTest : public ::testing::Test {
     ASSERT_OK_AND_ASSIGN(http_, HttpServer::Listen(
                                     "127.0.0.1", 0, &state_, &metrics_, [] {}, options));
     const GrpcServerOptions grpc_options = {.tls = paths, .keys = keys_.get()};
-    ASSERT_OK_AND_ASSIGN(grpc_,
-                         GrpcServer::Listen("127.0.0.1", 0, &state_, &metrics_, grpc_options));
+    Listen(grpc_options);
   }
   TlsPaths ServerPaths(bool mutual) const {
     return {Path("server.crt"), Path("server.key"), mutual ? Path("ca.crt") : ""};
@@ -74,7 +74,7 @@ class SecureServersTest : public ::testing::Test {
   grpc::StatusCode Info(std::shared_ptr<grpc::ChannelCredentials> credentials,
                         const std::string& key = "") {
     const auto stub = v1::Teacher::NewStub(
-        grpc::CreateChannel(HostPort("127.0.0.1", grpc_->port()), std::move(credentials)));
+        grpc::CreateChannel(HostPort("127.0.0.1", server_->port()), std::move(credentials)));
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
     if (!key.empty()) context.AddMetadata("authorization", "Bearer " + key);
@@ -93,13 +93,9 @@ class SecureServersTest : public ::testing::Test {
 
   TempDir dir_;
   const Certificate authority_{"authority", nullptr, true};
-  FakeModel fake_ = MakeFakeModel();
-  ServingState state_{Clock::Real(), absl::Seconds(60)};
-  ServerMetrics metrics_;
   std::unique_ptr<TlsFiles> tls_;
   std::unique_ptr<ApiKeys> keys_;
   std::unique_ptr<HttpServer> http_;
-  std::unique_ptr<GrpcServer> grpc_;
 };
 
 TEST_F(SecureServersTest, SpeaksTls) {
@@ -129,7 +125,7 @@ TEST_F(SecureServersTest, LargeMessagesPassThroughTls) {
 TEST_F(SecureServersTest, LargeGrpcMessagesPassThroughTls) {
   Start(ServerPaths(/*mutual=*/true), {});
   const auto stub = v1::Teacher::NewStub(
-      grpc::CreateChannel(HostPort("127.0.0.1", grpc_->port()), TlsCredentials("client")));
+      grpc::CreateChannel(HostPort("127.0.0.1", server_->port()), TlsCredentials("client")));
   v1::ScoreRequest request;
   request.set_expected_revision(std::string(60 << 20, 'x'));
   for (int i = 0; i < 2; ++i) {
@@ -147,7 +143,7 @@ TEST_F(SecureServersTest, GrpcSpeaksHttp2AloneBehindTlsAndJudgesItsFrames) {
                             MakeFrame(FrameType::kHeaders, 0, 1) +
                             MakeFrame(FrameType::kHeaders, 0, 1);
   for (const std::string& offered : {std::string(), std::string("\x02h2")}) {
-    RawClient client(grpc_->port());
+    RawClient client(server_->port());
     const std::unique_ptr<SSL_CTX, void (*)(SSL_CTX*)> context(SSL_CTX_new(TLS_client_method()),
                                                                &SSL_CTX_free);
     const std::unique_ptr<SSL, void (*)(SSL*)> ssl(SSL_new(context.get()), &SSL_free);
@@ -199,10 +195,8 @@ TEST_F(SecureServersTest, GrpcUsesNewCertificatesToo) {
   const Certificate other("other", nullptr, true);
   Certificate("localhost", &other, false).Write(Path("server"));
   other.Write(Path("ca"));
-  const absl::Time deadline = absl::Now() + absl::Seconds(20);
-  while (Info(TlsCredentials("")) != grpc::StatusCode::OK && absl::Now() < deadline) {
-  }
-  EXPECT_EQ(Info(TlsCredentials("")), grpc::StatusCode::OK);
+  EXPECT_TRUE(PollUntil(kNewFilesAreRead,
+                        [&] { return Info(TlsCredentials("")) == grpc::StatusCode::OK; }));
   EXPECT_EQ(Info(old_authority), grpc::StatusCode::UNAVAILABLE);
 }
 

@@ -24,12 +24,7 @@ class GenerateCallTest : public GrpcServerFixture {
   // The messages and the status of a call.
   std::vector<v1::GenerateResponse> Call(const v1::GenerateRequest& request, grpc::Status* status) {
     grpc::ClientContext context;
-    auto reader = stub_->Generate(&context, request);
-    std::vector<v1::GenerateResponse> messages;
-    v1::GenerateResponse message;
-    while (reader->Read(&message)) messages.push_back(message);
-    *status = reader->Finish();
-    return messages;
+    return ReadAll(stub_->Generate(&context, request), status);
   }
   void ExpectRefused(const v1::GenerateRequest& request, grpc::StatusCode code,
                      const std::string& text) {

@@ -32,11 +32,9 @@ class VllmEngineServiceTest : public GrpcServerFixture {
                         std::vector<engine::GenerateResponse>* messages) {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
-    auto reader = gateway_->Generate(&context, request);
-    messages->clear();
-    engine::GenerateResponse message;
-    while (reader->Read(&message)) messages->push_back(message);
-    return reader->Finish();
+    grpc::Status status;
+    *messages = ReadAll(gateway_->Generate(&context, request), &status);
+    return status;
   }
   void ExpectRefused(const engine::GenerateRequest& request, const std::string& text) {
     std::vector<engine::GenerateResponse> messages;

@@ -34,12 +34,7 @@ class VllmServiceTest : public GrpcServerFixture {
   std::vector<vllm::GenerateResponse> Stream(const vllm::GenerateRequest& request,
                                              grpc::Status* status) {
     grpc::ClientContext context;
-    auto reader = inference_->GenerateStream(&context, request);
-    std::vector<vllm::GenerateResponse> messages;
-    vllm::GenerateResponse message;
-    while (reader->Read(&message)) messages.push_back(message);
-    *status = reader->Finish();
-    return messages;
+    return ReadAll(inference_->GenerateStream(&context, request), status);
   }
   void ExpectRefused(const vllm::GenerateRequest& request, grpc::StatusCode code,
                      const std::string& text) {
