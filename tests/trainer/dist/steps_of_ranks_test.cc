@@ -86,7 +86,7 @@ TEST(StepsOfRanksTest, FixedSharesGiveTheSameBitsOnAnyNumberOfRanks) {
 // sent to their owners and not kept. Ranks have different numbers of micro-batches (three ranks
 // share nine sequences of different lengths).
 TEST(StepsOfRanksTest, WholeAndShardedGradientsLearnWhatOneRankLearns) {
-  constexpr double kRelative = 1e-5;
+  constexpr double kRelative = 1e-5;  // the largest difference seen is 4e-7, of a norm
   std::vector<RanksSetting> settings;
   for (const int64_t world : {2, 3, 4}) settings.push_back({world, 0, 6});
   for (const int64_t world : {2, 3}) {
@@ -109,7 +109,7 @@ TEST(StepsOfRanksTest, WholeAndShardedGradientsLearnWhatOneRankLearns) {
       EXPECT_NEAR(several.losses[0][step], one.losses[0][step],
                   kRelative * std::abs(one.losses[0][step]));
       EXPECT_NEAR(several.grad_norms[0][step], one.grad_norms[0][step],
-                  1e-4 * one.grad_norms[0][step]);
+                  kRelative * one.grad_norms[0][step]);
     }
   }
 }

@@ -17,6 +17,8 @@ namespace {
 using nlohmann::json;
 
 constexpr double kDoubleTolerance = 1e-9;  // the other side is float64 autograd
+// The other side is float32. The largest difference in the shared vectors is 7.4e-6.
+constexpr double kRounding = 1e-5;
 
 json GoodCase() {
   return json::parse(R"({"id": "a", "objective": "sc_ta_opd", "vocab": 4, "k": 2,
@@ -72,11 +74,11 @@ TEST(ObjectiveCases, SharedVectorsPass) {
                 const json& metrics = result["metrics"];
                 EXPECT_EQ(metrics["top_k_overlap"], one["expected"]["overlap_count"]) << what;
                 EXPECT_NEAR(metrics["student_mass"].get<double>(),
-                            one["expected"]["student_mass"].get<double>(), 2e-5)
+                            one["expected"]["student_mass"].get<double>(), kRounding)
                     << what;
                 if (one["objective"] == "normalized") return absl::OkStatus();
                 EXPECT_NEAR(metrics["top_k_overlap_advantage"].get<double>(),
-                            one["expected"]["overlap_token_advantage"].get<double>(), 2e-5)
+                            one["expected"]["overlap_token_advantage"].get<double>(), kRounding)
                     << what;
                 return absl::OkStatus();
               }).ok());

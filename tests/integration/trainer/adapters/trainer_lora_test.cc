@@ -115,7 +115,7 @@ TEST_F(TrainerLoraTest, RanksAndRecomputationChangeNothing) {
   // Sums of sharded gradients have another order.
   ASSERT_TRUE(
       Trains(Settings("sharded", {"dist.deterministic=false", "dist.gradients=sharded"}), {}, 2));
-  ExpectSameLosses("sharded", "one", 1e-4);
+  ExpectSameLosses("sharded", "one", kSumOrder);
   EXPECT_NE(Losses("one").front(), Losses("one").back());
 }
 

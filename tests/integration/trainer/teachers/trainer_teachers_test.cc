@@ -6,7 +6,10 @@ namespace {
 
 using TrainerTeachersTest = TrainerTest;
 
-// The tail is derived from the top-k, so the losses differ only by rounding.
+// The tail is derived from the top-k, so the losses differ only by rounding. The largest difference
+// seen in 20 steps is 3e-7.
+constexpr double kRounding = 1e-5;
+
 TEST_F(TrainerTeachersTest, VllmsApiGivesTheSameLosses) {
   const Strings common = {"trainer.total_steps=20", "trainer.save_every=0"};
   ASSERT_TRUE(Trains(Joined(common, {RunDir("grpc")})));
@@ -15,7 +18,7 @@ TEST_F(TrainerTeachersTest, VllmsApiGivesTheSameLosses) {
   const std::vector<double> grpc = Losses("grpc"), http = Losses("http");
   ASSERT_EQ(grpc.size(), 20u);
   ASSERT_EQ(http.size(), 20u);
-  for (size_t i = 0; i < 20; ++i) EXPECT_NEAR(http[i], grpc[i], 1e-3) << i;
+  for (size_t i = 0; i < 20; ++i) EXPECT_NEAR(http[i], grpc[i], kRounding) << i;
   EXPECT_GT(LastMetric("http", "policy/derived_tails"), 0);
   EXPECT_EQ(LastMetric("grpc", "policy/derived_tails"), 0);
   const std::string endpoint = Concat("teacher/127_0_0_1_", teacher().http_port(), "/");
