@@ -5,21 +5,16 @@ import os
 import pathlib
 import shutil
 import signal
-import time
 import unittest
 
 from environment import run
-from programs import is_alive
+from programs import is_alive, wait_for
 from stub_tree import ROOT, WAIT_S, StubTree
 
 
 class QuickstartTest(StubTree):
-    def run_quickstart(self, *arguments, **environment):
-        return self.run_script("deploy/quickstart", *arguments, **environment)
-
     def test_whole_run(self):
-        code, output = self.run_quickstart()
-        self.assertEqual(code, 0, output)
+        output = self.expect(0)
         self.assertEqual([event["command"] for event in self.events()],
                          ["sft", "sft", "teacher", "train", "eval", "eval", "eval", "teacher ended"])
         settings = self.events("train")[0]["settings"]
@@ -41,14 +36,13 @@ class QuickstartTest(StubTree):
         self.assertEqual(evaluations[2]["model"], "runs/quickstart/model")
 
     def test_second_run_keeps_models_until_the_recipe_changes(self):
-        self.assertEqual(self.run_quickstart()[0], 0)
-        code, output = self.run_quickstart()
-        self.assertEqual(code, 0, output)
+        self.expect(0)
+        output = self.expect(0)
         self.assertIn("(kept)", output)
         self.assertEqual(len(self.events("sft")), 2)
         with open(self.root / "deploy/recipes/addition/student_sft.yaml", "a", encoding="utf-8") as file:
             file.write("# changed\n")
-        self.assertEqual(self.run_quickstart()[0], 0)
+        self.expect(0)
         self.assertEqual(len(self.events("sft")), 4)
 
     def test_in_a_package(self):
@@ -75,22 +69,19 @@ class QuickstartTest(StubTree):
         self.assertTrue((caller / "mine/report.html").exists())
 
     def test_failed_preparation_is_not_kept(self):
-        code, output = self.run_quickstart(STUB_SFT="65")
-        self.assertEqual(code, 65, output)
+        output = self.expect(65, STUB_SFT="65")
         self.assertIn("supervised training", output)
         self.assertEqual(self.events("train"), [])
-        self.assertEqual(self.run_quickstart()[0], 0)
+        self.expect(0)
 
     def test_teacher_that_dies(self):
-        code, output = self.run_quickstart(STUB_TEACHER="65")
-        self.assertEqual(code, 65, output)
+        output = self.expect(65, STUB_TEACHER="65")
         self.assertIn("the weights are damaged", output)
         self.assertIn("before it was ready", output)
         self.assertEqual(self.events("train"), [])
 
     def test_training_that_fails_ends_the_teacher(self):
-        code, output = self.run_quickstart(STUB_TRAIN="76")
-        self.assertEqual(code, 76, output)
+        self.expect(76, STUB_TRAIN="76")
         self.assertEqual(len(self.events("teacher ended")), 1)
         self.assertFalse((self.root / "runs/quickstart/summary.json").exists())
 
@@ -99,18 +90,16 @@ class QuickstartTest(StubTree):
                 for path in sorted((self.root / directory).rglob("*")) if path.is_file()}
 
     def test_a_start_that_fails_keeps_the_old_run(self):
-        self.assertEqual(self.run_quickstart()[0], 0)
+        self.expect(0)
         before = self.files("runs/quickstart")
         self.assertIn("runs/quickstart/summary.json", before)
         self.assertIn("runs/quickstart/teacher.log", before)
         for code, environment in ((65, {"STUB_TEACHER": "65"}), (69, {"STUB_REFUSE": "69"})):
-            result, output = self.run_quickstart("--seed", "1", **environment)
-            self.assertEqual(result, code, output)
+            self.expect(code, "--seed", "1", **environment)
             self.assertEqual(self.files("runs/quickstart"), before)
         # The run is the same one: with --keep there is nothing to do.
         trains = len(self.events("train"))
-        code, output = self.run_quickstart("--keep")
-        self.assertEqual(code, 0, output)
+        output = self.expect(0, "--keep")
         self.assertIn("run: runs/quickstart (kept)", output)
         self.assertEqual(len(self.events("train")), trains)
 
@@ -120,15 +109,13 @@ class QuickstartTest(StubTree):
         for recipe in ("", "teacher_flags=(--num-threads 1)\n", "eval_overrides=(eval.n=2)\n"):
             (self.root / "own.env").write_text(recipe)
             for is_kept in (False, True):
-                code, output = self.run_quickstart(*arguments)
-                self.assertEqual(code, 0, output)
+                output = self.expect(0, *arguments)
                 self.assertEqual("run: runs/own (kept)" in output, is_kept, recipe)
 
     def test_a_repeated_run_leaves_nothing_of_the_old_one(self):
-        self.assertEqual(self.run_quickstart("--greedy")[0], 0)
+        self.expect(0, "--greedy")
         self.assertTrue((self.root / "runs/quickstart/evaluation/student_after_greedy.json").exists())
-        code, output = self.run_quickstart(STUB_TRAIN="76")
-        self.assertEqual(code, 76, output)
+        self.expect(76, STUB_TRAIN="76")
         for name in ("evaluation", "summary.json", "report.html"):
             self.assertFalse((self.root / "runs/quickstart" / name).exists(), name)
         self.assertFalse((self.root / "runs/quickstart.starting").exists())
@@ -136,23 +123,18 @@ class QuickstartTest(StubTree):
     def test_a_quickstart_that_was_killed_goes_on(self):
         process = self.start("--keep", STUB_TRAIN="wait")
         programs = [self.wait_for_event("teacher"), self.wait_for_event("train")]
-        end = time.monotonic() + WAIT_S
-        while not (self.root / "runs/quickstart/config.yaml").exists():
-            self.assertLess(time.monotonic(), end)
-            time.sleep(0.02)
+        wait_for((self.root / "runs/quickstart/config.yaml").exists, "the run's settings")
         process.kill()
         for program in programs:  # in sessions of their own
             os.kill(program["pid"], signal.SIGKILL)
         process.communicate(timeout=WAIT_S)
-        code, output = self.run_quickstart("--keep")
-        self.assertEqual(code, 0, output)
+        self.expect(0, "--keep")
         self.assertEqual([train["resume"] for train in self.events("train")], [False, True])
 
     def test_comparison(self):
         arguments = ("--compare", "ta_opd,full", "--seeds", "2", "--set", "trainer.total_steps=3",
                      "--set", "eval.temperature=0.6")
-        code, output = self.run_quickstart(*arguments)
-        self.assertEqual(code, 0, output)
+        output = self.expect(0, *arguments)
         trains = self.events("train")
         self.assertEqual([(t["settings"]["run.dir"], t["settings"]["objective.name"], t["settings"]["run.seed"])
                           for t in trains],
@@ -178,12 +160,10 @@ class QuickstartTest(StubTree):
 
         # Started again: what has finished is kept, what was interrupted goes on, what differs is made anew.
         (self.root / "runs/compare/seed-1/full/report.html").unlink()
-        code, output = self.run_quickstart(*arguments)
-        self.assertEqual(code, 0, output)
+        output = self.expect(0, *arguments)
         self.assertEqual(output.count("run: runs/compare"), 3)
         self.assertEqual([t["resume"] for t in self.events("train")], [False] * 4 + [True])
-        code, output = self.run_quickstart("--compare", "full")
-        self.assertEqual(code, 0, output)
+        output = self.expect(0, "--compare", "full")
         self.assertIn("| run | accuracy, T = 1 | greedy |", output)
         self.assertEqual([t["resume"] for t in self.events("train")], [False] * 4 + [True, False])
 
@@ -194,22 +174,18 @@ class QuickstartTest(StubTree):
         self.assertIn(title, picture.read_text(encoding="ascii"))
 
     def test_comparison_that_fails(self):
-        code, output = self.run_quickstart("--compare", "ta_opd,ful")
-        self.assertEqual(code, 1)
+        output = self.expect(1, "--compare", "ta_opd,ful")
         self.assertIn('there is no objective "ful"', output)
-        self.assertIn('there is no objective "ta.opd"', self.run_quickstart("--compare", "ta.opd")[1])
-        self.assertEqual(self.run_quickstart("--compare", "ta_opd", "--seeds", "0")[0], 1)
+        self.assertIn('there is no objective "ta.opd"', self.expect(1, "--compare", "ta.opd"))
+        self.expect(1, "--compare", "ta_opd", "--seeds", "0")
         self.assertEqual(self.events(), [])
         # A run that fails does not stop the others.
-        code, output = self.run_quickstart("--compare", "ta_opd,full", STUB_TRAIN="76")
-        self.assertEqual(code, 76, output)
+        output = self.expect(76, "--compare", "ta_opd,full", STUB_TRAIN="76")
         self.assertIn("failed: seed-0/ta_opd seed-0/full", output)
         self.assertEqual(len(self.events("train")), 2)
         for arguments, part in ((("--sweep", "optimizer.lr"), "the form is KEY=A,B"), (("--seeds", "2"), "need --sweep"),
                                 (("--sweep", "optimizer.lr=1,1"), "given twice"), (("--jobs", "0"), "whole number")):
-            code, output = self.run_quickstart(*arguments)
-            self.assertEqual(code, 1, output)
-            self.assertIn(part, output)
+            self.assertIn(part, self.expect(1, *arguments))
 
     def test_sweep_that_is_interrupted_twice(self):
         arguments = ("--sweep", "teacher.top_k=4,8", "--sweep", "optimizer.betas=[0.9, 0.98],[0.9, 0.999]")
@@ -218,12 +194,10 @@ class QuickstartTest(StubTree):
             process = self.start(*arguments, STUB_WAIT_AFTER=str(num_trains))
             self.wait_for_events("train", num_trains + 1)
             os.killpg(process.pid, sent)
-            output, _ = process.communicate(timeout=WAIT_S)
-            self.assertEqual(process.returncode, 130 if sent == signal.SIGINT else 143, output)
+            self.finish(process, 128 + sent)
             # The trainer that saved, and all before it.
             self.assertEqual(self.events("train")[-1].get("signals"), 1)
-        code, output = self.run_quickstart(*arguments)
-        self.assertEqual(code, 0, output)
+        output = self.expect(0, *arguments)
         trains = [t for t in self.events("train") if "signals" not in t]
         # The second and the third run were interrupted. Each interrupted trainer is in the log twice.
         self.assertEqual([(t["settings"]["run.dir"], t["resume"]) for t in trains],
@@ -240,8 +214,7 @@ class QuickstartTest(StubTree):
         (self.root / "runs.tsv").write_text("one\ttrainer.total_steps=3\n"
                                             "two\tstudent.model=seed-{seed}/one/model\t--teacher=/models/t-{seed}\t"
                                             "--protocol=vllm+http\n")
-        code, output = self.run_quickstart("--runs", "runs.tsv", "--seeds", "2", "--set", "trainer.total_steps=5")
-        self.assertEqual(code, 0, output)
+        output = self.expect(0, "--runs", "runs.tsv", "--seeds", "2", "--set", "trainer.total_steps=5")
         trains = [t["settings"] for t in self.events("train")]
         self.assertEqual([t["run.dir"] for t in trains], [f"runs/sweep/seed-{s}/{n}" for s in (0, 1) for n in ("one", "two")])
         self.assertEqual([t["trainer.total_steps"] for t in trains], ["3", "5", "3", "5"])
@@ -251,9 +224,7 @@ class QuickstartTest(StubTree):
         self.assertIn("| `two` | 80.0%", output)
         for arguments, part in ((("--runs", "no.tsv"), "no.tsv does not exist"), (("--protocol", "http"), "--protocol http"),
                                 (("--runs", "runs.tsv", "--compare", "full"), "--runs excludes")):
-            code, output = self.run_quickstart(*arguments)
-            self.assertEqual(code, 1, output)
-            self.assertIn(part, output)
+            self.assertIn(part, self.expect(1, *arguments))
 
     def test_jobs_of_a_sweep_run_at_once(self):
         process = self.start("--compare", "ta_opd,full", "--sweep", "teacher.top_k=4,8", "--jobs", "3", STUB_TRAIN="wait")
@@ -261,10 +232,9 @@ class QuickstartTest(StubTree):
         running = [t["pid"] for t in self.events("train")]
         self.assertTrue(all(is_alive(pid) for pid in running))
         os.killpg(process.pid, signal.SIGTERM)
-        self.assertIn("Seed 0, full_top_k=4", process.communicate(timeout=WAIT_S)[0])
+        self.assertIn("Seed 0, full_top_k=4", self.finish(process, 143))
         self.assertFalse(any(is_alive(pid) for pid in running))
-        code, output = self.run_quickstart("--compare", "ta_opd,full", "--sweep", "teacher.top_k=4,8", "--jobs", "3")
-        self.assertEqual(code, 0, output)
+        self.expect(0, "--compare", "ta_opd,full", "--sweep", "teacher.top_k=4,8", "--jobs", "3")
         self.assertIn("teacher", (self.root / "runs/compare/seed-0/full_top_k=8.log").read_text())
         self.assertEqual(sum(t["resume"] for t in self.events("train")), 3)
 
@@ -272,26 +242,23 @@ class QuickstartTest(StubTree):
         process = self.start(STUB_TRAIN="wait")
         teacher, trainer = self.wait_for_event("teacher"), self.wait_for_event("train")
         os.killpg(process.pid, number)  # as a terminal does
-        output, _ = process.communicate(timeout=WAIT_S)
+        output = self.finish(process, 128 + number)
         self.assertEqual(self.events("train")[-1].get("signals"), 1)  # asked once: it saves
         self.assertEqual(len(self.events("teacher ended")), 1)
         self.assertFalse(is_alive(teacher["pid"]))
         self.assertFalse(is_alive(trainer["pid"]))
-        return process.returncode, output
+        return output
 
     def test_interrupt(self):
-        code, output = self.interrupt(signal.SIGINT)
-        self.assertEqual(code, 130, output)
-        self.assertIn("interrupted", output)
+        self.assertIn("interrupted", self.interrupt(signal.SIGINT))
 
     def test_terminate(self):
-        self.assertEqual(self.interrupt(signal.SIGTERM)[0], 143)
+        self.interrupt(signal.SIGTERM)
 
     def test_other_configuration(self):
         shutil.copytree(ROOT / "deploy/examples/stories", self.root / "deploy/examples/stories", dirs_exist_ok=True)
-        code, output = self.run_quickstart("--config", "deploy/recipes/stories.yaml", "--set", "trainer.total_steps=3",
-                                           STUB_MEASURE="kl")
-        self.assertEqual(code, 0, output)
+        output = self.expect(0, "--config", "deploy/recipes/stories.yaml", "--set", "trainer.total_steps=3",
+                             STUB_MEASURE="kl")
         self.assertEqual(self.events("teacher")[0]["model"], "deploy/examples/stories260K")
         settings = self.events("train")[0]["settings"]
         self.assertEqual(settings["trainer.total_steps"], "3")
@@ -306,16 +273,14 @@ class QuickstartTest(StubTree):
     def test_own_configuration_and_teacher(self):
         own = self.root / "own.yaml"
         own.write_text("student:\n  model: /models/student\n")
-        code, output = self.run_quickstart("--config", "own.yaml", "--teacher", "/models/teacher", "--run-dir", "out")
-        self.assertEqual(code, 0, output)
+        self.expect(0, "--config", "own.yaml", "--teacher", "/models/teacher", "--run-dir", "out")
         self.assertEqual(self.events("teacher")[0]["model"], "/models/teacher")
         self.assertNotIn("student.model", self.events("train")[0]["settings"])
         self.assertEqual([event["model"] for event in self.events("eval")], ["/models/teacher", None, "out/model"])
 
     def test_servers_that_run_already(self):
         (self.root / "own.yaml").write_text("student:\n  model: /models/student\n")
-        code, output = self.run_quickstart("--config", "own.yaml")
-        self.assertEqual(code, 0, output)
+        self.expect(0, "--config", "own.yaml")
         self.assertEqual(self.events("teacher"), [])
         self.assertNotIn("teacher.endpoints", self.events("train")[0]["settings"])
         self.assertEqual(len(self.events("eval")), 2)
@@ -323,9 +288,7 @@ class QuickstartTest(StubTree):
     def test_bad_arguments(self):
         for arguments, part in ((("--confg", "x"), "unknown argument --confg"), (("--config",), "needs a value"),
                                 (("--config", "absent.yaml"), "absent.yaml does not exist")):
-            code, output = self.run_quickstart(*arguments)
-            self.assertEqual(code, 1)
-            self.assertIn(part, output)
+            self.assertIn(part, self.expect(1, *arguments))
         self.assertEqual(self.events(), [])
 
 

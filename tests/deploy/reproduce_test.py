@@ -10,7 +10,7 @@ import sys
 import unittest
 
 from environment import BIN_DIR, temporary_path  # noqa: E402
-from stub_tree import ROOT, WAIT_S, StubTree  # noqa: E402
+from stub_tree import ROOT, StubTree  # noqa: E402
 
 sys.path[:0] = [str(ROOT / "deploy/reproduction"), str(ROOT / "deploy/tools")]
 
@@ -135,14 +135,12 @@ class MeasuresTest(unittest.TestCase):
 
 
 class FlowTest(StubTree):
-    def reproduce(self, *arguments, **environment):
-        return self.run_script("deploy/reproduce", *arguments, **environment)
+    SCRIPT = "deploy/reproduce"
 
     def test_quick(self):
         only = ("--quick", "--only", "collapse", "--only", "tail token put back", "--only", "bandit", "--only", "derived tail")
         (self.root / "page.md").write_text("a\n<!-- begin: reproduction -->\nof another day\n<!-- end -->\nb\n")
-        code, output = self.reproduce(*only, "--jobs", "1", "--into", str(self.root / "page.md"))
-        self.assertEqual(code, 0, output)
+        output = self.expect(0, *only, "--jobs", "1", "--into", str(self.root / "page.md"))
         trains = [t["settings"] for t in self.events("train")]
         names = [t["run.dir"].rpartition("/")[2] for t in trains]
         # A run that starts from another one comes after it.
@@ -171,13 +169,11 @@ class FlowTest(StubTree):
         for path in re.findall(r'href="([^"#]+)"', text):
             self.assertTrue((self.root / "runs/reproduce-quick" / path).exists(), path)
 
-        code, output = self.reproduce(*only)  # again: nothing is repeated
-        self.assertEqual(code, 0, output)
+        self.expect(0, *only)  # again: nothing is repeated
         self.assertEqual((len(self.events("train")), len(self.events("bandit"))), (5, 1))
 
     def test_teachers_of_other_dialects(self):
-        code, output = self.reproduce("--only", "gap: tail", "--seeds", "2", "--jobs", "1")
-        self.assertEqual(code, 0, output)
+        self.expect(0, "--only", "gap: tail", "--seeds", "2", "--jobs", "1")
         teachers = [e["model"] for e in self.events("teacher")]
         self.assertEqual([t for t in teachers if "runs/reproduce/teachers" in t],
                          [f"runs/reproduce/teachers/seed-{s}/{n}/model" for s in (0, 1) for n in ("near", "between")])
@@ -188,32 +184,26 @@ class FlowTest(StubTree):
         self.assertEqual({t["settings"]["objective.name"] for t in self.events("train")}, {"normalized"})
         self.assertIn("2 seeds", (self.root / "runs/reproduce/reproduction.md").read_text())
         # --quick leaves these runs out, and says so.
-        code, output = self.reproduce("--only", "gap: tail", "--quick")
-        self.assertEqual(code, 0, output)
+        output = self.expect(0, "--only", "gap: tail", "--quick")
         self.assertRegex(output, r"not run +gap: tail")
 
     def test_interrupted(self):
         only = ("--quick", "--jobs", "1", "--only", "collapse")
-        process = self.start(*only, script="deploy/reproduce", STUB_WAIT_AFTER="1")
+        process = self.start(*only, STUB_WAIT_AFTER="1")
         self.wait_for_events("train", 2)
         process.send_signal(signal.SIGTERM)
-        output, _ = process.communicate(timeout=WAIT_S)
-        self.assertEqual(process.returncode, 128 + signal.SIGTERM, output)
+        self.finish(process, 128 + signal.SIGTERM)
         self.assertEqual(self.events("train")[-1].get("signals"), 1)  # asked once: it saved
         self.assertEqual(len(self.events("teacher ended")), 2)
-        code, output = self.reproduce(*only)
-        self.assertEqual(code, 0, output)
+        self.expect(0, *only)
         self.assertEqual([t["resume"] for t in self.events("train") if "signals" not in t], [False, False, True])
 
     def test_failures(self):
-        code, output = self.reproduce("--quick", "--only", "collapse", STUB_TRAIN="76")
-        self.assertEqual(code, 1, output)
+        output = self.expect(1, "--quick", "--only", "collapse", STUB_TRAIN="76")
         self.assertRegex(output, r"not run +collapse")
         for arguments, part in ((("--only", "colapse"), "there is no such claim"), (("--jobs", "0"), "--jobs 0"),
                                 (("--seeds", "101"), "--seeds 101")):
-            code, output = self.reproduce(*arguments)
-            self.assertEqual(code, 2, output)
-            self.assertIn(part, output)
+            self.assertIn(part, self.expect(2, *arguments))
 
 
 if __name__ == "__main__":

@@ -6,16 +6,18 @@ import pathlib
 import shutil
 import subprocess
 import sys
-import time
 import unittest
 
 from environment import ROOT, temporary_path
+from programs import wait_for
 
 HERE = pathlib.Path(__file__).resolve().parent
 WAIT_S = 300
 
 
 class StubTree(unittest.TestCase):
+    SCRIPT = "deploy/quickstart"  # the one under test
+
     def setUp(self):
         self.root = temporary_path(self)
         shutil.copytree(ROOT / "deploy", self.root / "deploy")
@@ -43,16 +45,20 @@ for name in ("train", "val"):
         path.write_text(text, encoding="ascii")
         path.chmod(0o755)
 
-    def start(self, *arguments, script="deploy/quickstart", **environment):
-        return subprocess.Popen([self.root / script, *arguments], env={**self.environment, **environment},
+    def start(self, *arguments, **environment):
+        return subprocess.Popen([self.root / self.SCRIPT, *arguments], env={**self.environment, **environment},
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=self.root,
                                 start_new_session=True)
 
-    def run_script(self, script, *arguments, **environment):
-        """Returns the exit code and the output."""
-        process = self.start(*arguments, script=script, **environment)
+    def finish(self, process, code):
+        """Waits for a started script, which must end with this exit code, and returns its output."""
         output, _ = process.communicate(timeout=WAIT_S)
-        return process.returncode, output
+        self.assertEqual(process.returncode, code, output)
+        return output
+
+    def expect(self, code, *arguments, **environment):
+        """The same, and starts it."""
+        return self.finish(self.start(*arguments, **environment), code)
 
     def events(self, command=None):
         if not self.log.exists():
@@ -61,10 +67,7 @@ for name in ("train", "val"):
         return [event for event in events if command in (None, event["command"])]
 
     def wait_for_events(self, command, number):
-        end = time.monotonic() + WAIT_S
-        while len(self.events(command)) < number:
-            self.assertLess(time.monotonic(), end, f"no {command}")
-            time.sleep(0.02)
+        wait_for(lambda: len(self.events(command)) >= number, f"{number} of {command}", wait_s=WAIT_S)
 
     def wait_for_event(self, command):
         self.wait_for_events(command, 1)
