@@ -16,6 +16,7 @@ def kind_of(value):
 
 
 def unpacked(key, text):
+    """The numbers of a packed array: integers if its key names ids."""
     kind = "i" if "ids" in key else "f"
     data = base64.b64decode(text)
     return list(struct.unpack(f"<{len(data) // 4}{kind}", data))

@@ -3,30 +3,20 @@
 Held against the server at COMPAT_URL, whichever it is; tests/compat/run sets it.
 """
 
-import base64
 import json
 import math
 import os
-import struct
 import time
 import unittest
 import urllib.request
 
+from answers import unpacked
+from cases import errors
 from service import Service
 
 PROMPT = "the cat and the thing on there"
 OTHER = "another sentence that is a bit longer than the first one"
 K = 5
-
-
-def floats(text):
-    data = base64.b64decode(text)
-    return list(struct.unpack(f"<{len(data) // 4}f", data))
-
-
-def integers(text):
-    data = base64.b64decode(text)
-    return list(struct.unpack(f"<{len(data) // 4}i", data))
 
 
 class ServiceTest(unittest.TestCase):
@@ -227,29 +217,13 @@ class ContractTest(ServiceTest):
     # Errors.
 
     def test_errors(self):
-        vocabulary = 10 ** 6
-        cases = [
-            ({"prompt": self.ids, "model": "another"}, 404),
-            ({}, 400), ({"prompt": ""}, 400), ({"prompt": []}, 400), ({"prompt": [[]]}, 400),
-            ({"prompt": [vocabulary]}, 400), ({"prompt": [-1]}, 400), ({"prompt": [1, "a"]}, 400),
-            ({"prompt": self.ids, "max_tokens": 0}, 400),
-            ({"prompt": self.ids, "prompt_logprobs": 21}, 400),
-            ({"prompt": self.ids, "prompt_logprobs": -2}, 400),
-            ({"prompt": self.ids, "prompt_logprobs": "abc"}, 400),
-            ({"prompt": self.ids, "logprobs": 21}, 400),
-            ({"prompt": self.ids, "stream": True, "prompt_logprobs": 1}, 400),
-            ({"prompt": self.ids, "stream_options": {"include_usage": True}}, 400),
-            ({"prompt": self.ids, "temperature": 3}, 400),
-            ({"prompt": self.ids, "allowed_token_ids": []}, 400),
-            ({"prompt": self.ids, "n": 2, "temperature": 0}, 400),
-            ({"prompt": [1] * 300}, 400),
-        ]
-        for body, expected in cases:
-            status, text = self.service.request("/v1/completions", body)
-            self.assertEqual(status, expected, f"{str(body)[:100]}: {text[:200]}")
-            error = json.loads(text)["error"]
-            self.assertEqual(set(error), {"message", "type", "param", "code"})
-            self.assertEqual(error["code"], status)
+        for name, path, body in errors():
+            with self.subTest(name):
+                status, text = self.service.request(path, body)
+                self.assertEqual(status, 404 if "model" in body else 400, text[:200])
+                error = json.loads(text)["error"]
+                self.assertEqual(set(error), {"message", "type", "param", "code"})
+                self.assertEqual(error["code"], status)
         self.assertEqual(self.service.request("/v1/completions", raw=b"{bad")[0], 400)
         self.assertEqual(self.service.request("/health")[0], 200)
 
@@ -270,8 +244,8 @@ class ExtensionsTest(ServiceTest):
         objects = self.score(self.ids, K, prompt_logprobs_start=3)
         self.assertEqual(objects[:3], [None] * 3)
         self.assertEqual(compact["shape"], [len(self.ids) - 3, K])
-        ids, values = integers(compact["token_ids"]), floats(compact["logprobs"])
-        sampled, tails = floats(compact["sampled_logprobs"]), floats(compact["tail_logprobs"])
+        ids, values, sampled, tails = (unpacked(key, compact[key]) for key in
+                                       ("token_ids", "logprobs", "sampled_logprobs", "tail_logprobs"))
         for row, position in enumerate(objects[3:]):
             actual = str(self.ids[3 + row])
             self.assertAlmostEqual(position[actual]["logprob"], sampled[row], delta=1e-6)
@@ -319,9 +293,9 @@ class ExtensionsTest(ServiceTest):
         self.assertEqual([entry[0] for entry in meta["input_token_logprobs"][1:]], expected)
         binary = self.service.ask("/get_sequence_logprobs/", {
             "sequences": [self.ids], "prompt_lengths": [3], "top_logprobs": 2, "response_format": "binary"})
-        self.assert_close(floats(binary["actual_logprobs_b64"]), expected)
+        self.assert_close(unpacked("logprobs", binary["actual_logprobs_b64"]), expected)
         top = [entry[0] for row in meta["input_top_logprobs"][1:] for entry in row]
-        self.assert_close(floats(binary["logprobs_b64"]), top)
+        self.assert_close(unpacked("logprobs", binary["logprobs_b64"]), top)
 
     def assert_close(self, first, second):
         self.assertEqual(len(first), len(second))
