@@ -8,7 +8,7 @@ import tempfile
 import unittest
 import urllib.parse
 
-from environment import DEPS, ROOT, run, temporary_path, tool
+from environment import DEPS, ROOT, expect, temporary_path, tool
 
 from pages import read_pages
 
@@ -43,8 +43,8 @@ class Page(html.parser.HTMLParser):
             self.in_article = False
 
 
-def build(output, root=ROOT):
-    return run([ROOT / "deploy/tools/docs_site", "-o", output, "--root", root])
+def build(output, root=ROOT, code=0):
+    return expect(code, [ROOT / "deploy/tools/docs_site", "-o", output, "--root", root])
 
 
 class DocsSiteTest(unittest.TestCase):
@@ -53,9 +53,7 @@ class DocsSiteTest(unittest.TestCase):
         if not (DEPS / "deploy-venv/bin/mkdocs").exists():
             tool("mkdocs")
         cls.site = temporary_path(cls) / "site"
-        done = build(cls.site)
-        if done.returncode != 0:
-            raise AssertionError(done.stdout + done.stderr)
+        build(cls.site)
         cls.pages = {path.relative_to(cls.site): Page(path) for path in cls.site.rglob("*.html")}
 
     def test_every_page_is_there(self):
@@ -101,16 +99,14 @@ class DocsSiteTest(unittest.TestCase):
                 shutil.copytree(ROOT / "docs/images", root / "docs/images")
                 with open(root / "README.md", "a", encoding="utf-8") as readme:
                     readme.write(f"\n[broken]({link})\n\n## One / two\n\n[not broken on GitHub](#one--two)\n")
-                done = build(pathlib.Path(directory, "site"), root)
-                self.assertEqual(done.returncode, 1)
+                done = build(pathlib.Path(directory, "site"), root, code=1)
                 self.assertIn(problem, done.stdout + done.stderr)
                 self.assertNotIn("one--two", done.stdout + done.stderr)
 
     def test_no_other_directory_is_replaced(self):
         with tempfile.TemporaryDirectory() as directory:
             pathlib.Path(directory, "mine").touch()
-            done = build(pathlib.Path(directory))
-            self.assertEqual(done.returncode, 1)
+            done = build(pathlib.Path(directory), code=1)
             self.assertIn("holds something else", done.stderr)
             self.assertTrue(pathlib.Path(directory, "mine").exists())
 

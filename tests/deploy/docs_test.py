@@ -13,7 +13,7 @@ import tempfile
 import unittest
 
 from documented_commands import Clone
-from environment import DEPS, ROOT, load_script, loaded_bin_dir, run, temporary_path
+from environment import DEPS, ROOT, expect, load_script, loaded_bin_dir, temporary_path
 from pages import (blocks, blocks_with_names, broken_links, missing_paths, prose, read_pages,
                    string_literals, torn_rows)
 
@@ -119,9 +119,9 @@ class DocsTest(unittest.TestCase):
                 for block in blocks(text, "yaml"):
                     path = pathlib.Path(directory, "example.yaml")
                     path.write_text(block)
-                    done = run([loaded_bin_dir() / "taopd-trainer", "data", "--config", path, "--set", "student.model=no-such-model"])
                     # 64 would be the configuration's; the model is what is missing.
-                    self.assertEqual(done.returncode, 65, f"{page}: {done.stderr}")
+                    with self.subTest(page):
+                        expect(65, [loaded_bin_dir() / "taopd-trainer", "data", "--config", path, "--set", "student.model=no-such-model"])
                 for block in blocks(text, "json"):
                     json.loads(block)
 

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 
-from environment import ROOT, run
+from environment import ROOT, expect
 from pages import blocks, blocks_with_names
 
 sys.path.insert(0, str(ROOT / "tests/compat"))
@@ -176,9 +176,7 @@ class Clone:
         self.write("tiny/sft.jsonl", json.dumps({"prompt": "1 + 1 =", "response": " 2"}) + "\n")
         self.write("tiny/sft.yaml", "run: {dir: tiny/run}\nmodel: {config: tiny/config.json, tokenizer: tiny/tokenizer}\n"
                                     "data: {train: [tiny/sft.jsonl]}\ntrainer: {total_steps: 1, batch_size: 1}\n")
-        done = run(["build/cpu/bin/taopd-trainer", "sft", "--config", "tiny/sft.yaml"], cwd=self.path, env=self.environment)
-        if done.returncode != 0:
-            raise RuntimeError(done.stdout + done.stderr)
+        expect(0, ["build/cpu/bin/taopd-trainer", "sft", "--config", "tiny/sft.yaml"], cwd=self.path, env=self.environment)
 
     def localize(self, text, ports):
         """The page's words with this clone's paths and ports in the place of those that the page takes for granted."""

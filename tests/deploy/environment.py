@@ -54,6 +54,14 @@ def run(command, **options):
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
 
+def expect(code, command, **options):
+    """The same for a command that must end with this exit code."""
+    done = run(command, **options)
+    if done.returncode != code:
+        raise AssertionError(f"{command}: {done.returncode} instead of {code}\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+    return done
+
+
 def load_script(path):
     """A Python script of the tree as a module."""
     loader = importlib.machinery.SourceFileLoader(pathlib.Path(path).name, str(ROOT / path))
@@ -89,7 +97,7 @@ def loaded_bin_dir():
 @functools.cache  # a program loads LibTorch first
 def output_of(program, *arguments):
     """What one of the project's programs prints."""
-    return subprocess.run([BIN_DIR / program, *arguments], check=True, capture_output=True, text=True).stdout
+    return expect(0, [BIN_DIR / program, *arguments]).stdout
 
 
 def make_clone(directory):

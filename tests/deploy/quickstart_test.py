@@ -7,7 +7,7 @@ import shutil
 import signal
 import unittest
 
-from environment import run
+from environment import expect
 from programs import is_alive, wait_for
 from stub_tree import ROOT, WAIT_S, StubTree
 
@@ -58,13 +58,11 @@ class QuickstartTest(StubTree):
             path.chmod(path.stat().st_mode & ~0o222)
         self.addCleanup(lambda: [path.chmod(0o755) for path in (package, *package.rglob("*")) if path.is_dir()])
         before = sorted(package.rglob("*"))
-        done = run(["bash", package / "deploy/quickstart"], cwd=caller, env=self.environment)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        done = expect(0, ["bash", package / "deploy/quickstart"], cwd=caller, env=self.environment)
         self.assertNotIn("build", done.stdout)
         self.assertEqual(json.loads((caller / "runs/quickstart/summary.json").read_text())["student_accuracy_after"], 0.8)
         self.assertEqual(sorted(package.rglob("*")), before)
-        done = run(["bash", package / "deploy/quickstart", "--run-dir", "mine"], cwd=caller, env=self.environment)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        done = expect(0, ["bash", package / "deploy/quickstart", "--run-dir", "mine"], cwd=caller, env=self.environment)
         self.assertIn("(kept)", done.stdout)
         self.assertTrue((caller / "mine/report.html").exists())
 
@@ -169,8 +167,7 @@ class QuickstartTest(StubTree):
 
     def draw_result(self, run_dir, title):
         picture = self.root / "pictures/result.svg"
-        done = run([self.root / "deploy/tools/draw_result", "-o", picture, f"Run={run_dir}"], cwd=self.root, env=self.environment)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        expect(0, [self.root / "deploy/tools/draw_result", "-o", picture, f"Run={run_dir}"], cwd=self.root, env=self.environment)
         self.assertIn(title, picture.read_text(encoding="ascii"))
 
     def test_comparison_that_fails(self):

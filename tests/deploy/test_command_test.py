@@ -8,9 +8,7 @@ import sys
 import tempfile
 import unittest
 
-from environment import run
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from environment import ROOT, expect, run, temporary_path
 
 PASSED = '<testcase name="a" status="run"/>'
 FAILED = '<testcase name="b" status="fail"><failure message=""/></testcase>'
@@ -70,9 +68,7 @@ class LabelsTest(unittest.TestCase):
     """The arguments that tests/run gives ctest, with programs that stand for deploy/setup, cmake and ctest."""
 
     def setUp(self):
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        self.tree = pathlib.Path(directory.name)
+        self.tree = temporary_path(self)
         for folder in ("tests/support", "deploy", "bin", "build/cpu"):
             (self.tree / folder).mkdir(parents=True)
         shutil.copy(ROOT / "tests/run", self.tree / "tests/run")
@@ -88,9 +84,8 @@ class LabelsTest(unittest.TestCase):
         (self.tree / path).chmod(0o755)
 
     def ctest_arguments(self, *arguments, **environment):
-        done = run([self.tree / "tests/run", *arguments],
-                   env={**os.environ, "PATH": f"{self.tree / 'bin'}:{os.environ['PATH']}", **environment})
-        self.assertEqual(done.returncode, 0, done.stderr)
+        expect(0, [self.tree / "tests/run", *arguments],
+               env={**os.environ, "PATH": f"{self.tree / 'bin'}:{os.environ['PATH']}", **environment})
         given = (self.tree / "arguments").read_text().splitlines()
         return given[given.index("--output-junit") + 2:]
 

@@ -140,7 +140,7 @@ def findings(words):
     if "-k" in values:
         try:
             manifests.kustomize(ROOT / values["-k"])
-        except RuntimeError as error:
+        except AssertionError as error:
             yield str(error)
     labels = {}
     for _, template in manifests.workloads(objects()):

@@ -5,7 +5,7 @@ import shutil
 import unittest
 
 import manifests
-from environment import MODEL, ROOT, loaded_bin_dir, run, temporary_path, tool
+from environment import MODEL, ROOT, expect, loaded_bin_dir, temporary_path, tool
 from kubelet import Deployment, Pod
 from manifests import find, of_kind
 from programs import wait_for
@@ -58,10 +58,10 @@ class Cluster(unittest.TestCase):
     def experiment(self, name="life", overlay="laptop", scheme="grpc", flags=()):
         """The objects of the experiment, as a user renders them."""
         settings = [word for key, value in EXPERIMENT.items() for word in ("--set", f"{key}={value}")]
-        done = run([ROOT / "deploy/experiment", name, "--config", "deploy/recipes/stories.yaml", "--student", "student", "--overlay",
-                    overlay, "--teacher", self.service(scheme), "--kubectl", tool("kubectl"), "--program", loaded_bin_dir() / "taopd-trainer",
-                    *settings, *flags], cwd=ROOT)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        done = expect(0, [
+            ROOT / "deploy/experiment", name, "--config", "deploy/recipes/stories.yaml", "--student", "student", "--overlay", overlay,
+            "--teacher", self.service(scheme), "--kubectl", tool("kubectl"), "--program", loaded_bin_dir() / "taopd-trainer",
+            *settings, *flags], cwd=ROOT)
         return manifests.parse(done.stdout)
 
     def overlay_with(self, *components):

@@ -5,7 +5,7 @@ import functools
 import pathlib
 import tempfile
 
-from environment import ROOT, module, run, tool
+from environment import ROOT, expect, module, tool
 
 KUBERNETES = ROOT / "deploy/kubernetes"
 OVERLAYS = ("laptop", "single-gpu", "cluster", "cluster/trainjob")
@@ -22,10 +22,7 @@ def parse(text):
 
 
 def kustomize(path):
-    done = run([tool("kubectl"), "kustomize", str(path)])
-    if done.returncode != 0:
-        raise RuntimeError(done.stderr)
-    return parse(done.stdout)
+    return parse(expect(0, [tool("kubectl"), "kustomize", str(path)]).stdout)
 
 
 @functools.cache

@@ -10,7 +10,7 @@ import urllib.parse
 import alerts
 import manifests
 import named_results
-from environment import BIN_DIR, ROOT, module, run, temporary_path, tool
+from environment import BIN_DIR, ROOT, expect, module, temporary_path, tool
 from programs import TINY, Program, Teacher, copy_model, fetch, free_port, settings, wait_for
 
 OBSERVABILITY = ROOT / "deploy/observability"
@@ -70,35 +70,32 @@ def declared_trainer_metrics():
 class FilesTest(unittest.TestCase):
     maxDiff = None
 
-    def promtool(self, *arguments, files=None):
+    def promtool(self, code, *arguments, files):
         with tempfile.TemporaryDirectory() as directory:
-            for name, content in (files or {}).items():
+            for name, content in files.items():
                 pathlib.Path(directory, name).write_text(json.dumps(content))
-            done = run([tool("promtool"), *arguments], cwd=directory)
-        return done.returncode, done.stdout + done.stderr
+            done = expect(code, [tool("promtool"), *arguments], cwd=directory)
+        return done.stdout + done.stderr
 
-    def check(self, spec):
-        return self.promtool("check", "rules", "rules.json", files={"rules.json": spec})
+    def check(self, spec, code=0):
+        return self.promtool(code, "check", "rules", "rules.json", files={"rules.json": spec})
 
     def test_rules_are_valid(self):
-        code, output = self.check(rules_spec())
-        self.assertEqual(code, 0, output)
-        self.assertIn(f"{len(all_rules())} rules found", output)
+        self.assertIn(f"{len(all_rules())} rules found", self.check(rules_spec()))
 
     def test_expressions_of_dashboards_are_valid(self):
         expressions = dashboard_expressions()
         self.assertGreaterEqual(len(expressions), 50)
         spec = {"groups": [{"name": "g", "rules": [{"record": f"r{i}", "expr": expression}
                                                    for i, expression in enumerate(expressions)]}]}
-        code, output = self.check(spec)
-        self.assertEqual(code, 0, output)
+        self.check(spec)
         spec["groups"][0]["rules"][0]["expr"] += ")"
-        self.assertNotEqual(self.check(spec)[0], 0)
+        self.check(spec, code=1)
 
-    def try_alerts(self, spec, lives, cases):
-        """promtool's exit code and output for the alerts of `spec`."""
+    def try_alerts(self, spec, lives, cases, code=0):
+        """promtool's output for the alerts of `spec`."""
         tests = alerts.test_file("rules.json", [group["name"] for group in spec["groups"]], lives, cases)
-        return self.promtool("test", "rules", "tests.json", files={"rules.json": spec, "tests.json": tests})
+        return self.promtool(code, "test", "rules", "tests.json", files={"rules.json": spec, "tests.json": tests})
 
     def test_every_alert_fires(self):
         lives = alerts.LIVES | dict(alerts.lives_of_exit_codes(
@@ -106,8 +103,7 @@ class FilesTest(unittest.TestCase):
         seen = {alert for _, times in lives.values() for firing in times.values() for alert in firing}
         names = [rule["alert"] for rule in all_rules() if "alert" in rule]
         self.assertEqual(sorted(names), sorted(seen | set(alerts.CASES)))
-        code, output = self.try_alerts(rules_spec(), lives, alerts.CASES)
-        self.assertEqual(code, 0, output)
+        self.try_alerts(rules_spec(), lives, alerts.CASES)
 
     def test_alerts_that_do_not_fire_in_time_are_found(self):
         faults = {"StudentTailAboveTeachers": (">", "<"), "TrainingStalled": ("and taopd_trainer_step$", ""),
@@ -120,13 +116,11 @@ class FilesTest(unittest.TestCase):
         lives = {name: (series, times) for name, (series, times) in alerts.LIVES.items()
                  if {alert for firing in times.values() for alert in firing} <= set(faults)}
         cases = {alert: alerts.CASES[alert] for alert in faults if alert in alerts.CASES}
-        code, output = self.try_alerts(spec, lives, cases)
-        self.assertEqual(code, 0, output)
+        self.try_alerts(spec, lives, cases)
         for rule in [rule for group in spec["groups"] for rule in group["rules"] if "alert" in rule]:
             rule["expr"], count = re.subn(*faults[rule["alert"]], rule["expr"], count=1)
             self.assertEqual(count, 1, rule["expr"])
-        code, output = self.try_alerts(spec, lives, cases)
-        self.assertNotEqual(code, 0)
+        output = self.try_alerts(spec, lives, cases, code=1)
         self.assertEqual([alert for alert in faults if alert not in output], [])
 
     def test_recorded_names_are_used_as_recorded(self):
@@ -144,8 +138,7 @@ class FilesTest(unittest.TestCase):
             self.assertIn(rule["labels"]["severity"], ("warning", "critical"))
 
     def test_dashboards_are_up_to_date(self):
-        done = run([ROOT / "deploy/tools/dashboards", "--check"])
-        self.assertEqual(done.returncode, 0, done.stderr)
+        expect(0, [ROOT / "deploy/tools/dashboards", "--check"])
         page = (ROOT / "docs/deploy/observability.md").read_text()
         for panel in (panel for board in dashboards().values() for panel in board["panels"] if panel["type"] == "row"):
             self.assertRegex(page, rf'(?m)(^\| |"){re.escape(panel["title"])}( \||")')

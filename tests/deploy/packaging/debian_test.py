@@ -3,11 +3,10 @@ train the addition example, and the package installs, keeps settings, and purges
 
 import pathlib
 import shutil
-import tempfile
 import unittest
 
 import named_results
-from environment import BIN_DIR, ROOT, project_version, run
+from environment import BIN_DIR, ROOT, expect, project_version, temporary_path
 from system_root import SystemRoot
 
 # Files that a package may leave behind: what dpkg and the systems of others write.
@@ -16,10 +15,7 @@ LEFT_BY_OTHERS = ("var/lib/dpkg/", "var/log/", "var/cache/", "etc/ld.so.cache", 
 
 def release(*flags):
     """The path of what deploy/release writes."""
-    done = run([ROOT / "deploy/release", "--bin-dir", BIN_DIR, *flags])
-    if done.returncode != 0:
-        raise AssertionError(done.stderr)
-    return pathlib.Path(done.stdout.strip())
+    return pathlib.Path(expect(0, [ROOT / "deploy/release", "--bin-dir", BIN_DIR, *flags]).stdout.strip())
 
 
 def files(system):
@@ -29,15 +25,13 @@ def files(system):
 
 class PackagesTest(unittest.TestCase):
     def start(self, name):
-        directory = tempfile.TemporaryDirectory(prefix="packages-")
-        self.addCleanup(directory.cleanup)
-        return SystemRoot(type(self), name, "python3"), directory.name
+        return SystemRoot(type(self), name, "python3"), temporary_path(self, "packages-")
 
     def check_archive(self, system, output):
         archive = release("--output", output, "--level", "1")
         for path in (archive, archive.with_name(f"{archive.name}.sha256")):
             shutil.move(path, system.root / "root")
-        system.inside(self, "sh", "-c", f"cd /root && sha256sum --check {archive.name}.sha256 && tar -xzf {archive.name}")
+        system.inside("sh", "-c", f"cd /root && sha256sum --check {archive.name}.sha256 && tar -xzf {archive.name}")
         tree = f"/root/{archive.name.removesuffix('.tar.gz')}"
         system.quickstart(self, f"{tree}/deploy/quickstart")
         shutil.rmtree(system.root / tree.lstrip("/"))
@@ -46,24 +40,24 @@ class PackagesTest(unittest.TestCase):
         before = files(system)
         package = release("--output", output, "--deb")
         shutil.move(package, system.root / "tmp")
-        system.inside(self, "dpkg", "-i", f"/tmp/{package.name}")
+        system.inside("dpkg", "-i", f"/tmp/{package.name}")
         for program in ("taopd-teacher", "taopd-trainer"):
-            self.assertIn(project_version(), system.inside(self, program, "--version").split())
+            self.assertIn(project_version(), system.inside(program, "--version").split())
         for unit in ("taopd-teacher.service", "taopd-trainer@.service"):
             text = (system.root / "usr/lib/systemd/system" / unit).read_text(encoding="ascii")
             [command] = [line.split("=")[1].split()[0] for line in text.splitlines() if line.startswith("ExecStart=")]
             self.assertTrue((system.root / command.lstrip("/")).exists())
-        self.assertIn("/etc/taopd/teacher.env", system.inside(self, "dpkg-query", "-W", "-f", "${Conffiles}", "taopd"))
+        self.assertIn("/etc/taopd/teacher.env", system.inside("dpkg-query", "-W", "-f", "${Conffiles}", "taopd"))
         system.quickstart(self, "/opt/taopd/deploy/quickstart")
 
         # A changed setting survives the same package again, and a run survives the purge.
         settings = system.root / "etc/taopd/teacher.env"
         with open(settings, "a", encoding="ascii") as file:
             file.write("DTYPE=float32\n")
-        system.inside(self, "dpkg", "-i", f"/tmp/{package.name}")
+        system.inside("dpkg", "-i", f"/tmp/{package.name}")
         self.assertIn("DTYPE=float32", settings.read_text(encoding="ascii"))
         (system.root / "var/lib/taopd").mkdir()
-        system.inside(self, "dpkg", "--purge", "taopd")
+        system.inside("dpkg", "--purge", "taopd")
         self.assertEqual(files(system) - before, {"var/lib/taopd"})
         # dpkg removes a folder that has become empty, and no other package claims /opt.
         self.assertLessEqual(before - files(system), {"opt"})

@@ -5,12 +5,11 @@ import json
 import os
 import pathlib
 import shutil
-import subprocess
 import sys
 import unittest
 
 import named_results
-from environment import BIN_DIR, MODEL, ROOT, project_version, run, temporary_path, tool
+from environment import BIN_DIR, MODEL, ROOT, expect, project_version, run, temporary_path, tool
 from programs import TINY, Program, fetch, settings, wait_for
 
 MAX_TEACHER_MB = 560
@@ -21,9 +20,7 @@ def build(output, *flags):
         tool(name)
     if os.geteuid() != 0:
         raise unittest.SkipTest("building images in tests needs root")
-    done = run([ROOT / "deploy/images/build", "--output", output, *flags], env={**os.environ, "TAOPD_BIN_DIR": str(BIN_DIR)})
-    if done.returncode != 0:
-        raise AssertionError(done.stdout + done.stderr)
+    done = expect(0, [ROOT / "deploy/images/build", "--output", output, *flags], env={**os.environ, "TAOPD_BIN_DIR": str(BIN_DIR)})
     lines = [line.split() for line in done.stdout.splitlines() if line.startswith("taopd-")]
     return {line[0]: (line[1], int(line[2])) for line in lines}
 
@@ -42,8 +39,8 @@ class ImagesTest(unittest.TestCase):
         target = self.path / f"unpacked-{image}"
         if not target.exists():
             layout = f"{self.path}/layout-{image}:{self.tag}"
-            subprocess.run([tool("skopeo"), "copy", "--quiet", self.archive(image), f"oci:{layout}"], check=True)
-            subprocess.run([tool("umoci"), "unpack", "--image", layout, str(target)], check=True, capture_output=True)
+            expect(0, [tool("skopeo"), "copy", "--quiet", self.archive(image), f"oci:{layout}"])
+            expect(0, [tool("umoci"), "unpack", "--image", layout, target])
         return target / "rootfs"
 
     def archive(self, image):
@@ -76,8 +73,7 @@ class ImagesTest(unittest.TestCase):
 
     def test_configuration(self):
         for image in ("taopd-teacher", "taopd-trainer"):
-            done = subprocess.run([tool("skopeo"), "inspect", "--config", "--raw", self.archive(image)], check=True,
-                                  capture_output=True, text=True)
+            done = expect(0, [tool("skopeo"), "inspect", "--config", "--raw", self.archive(image)])
             config = json.loads(done.stdout)["config"]
             self.assertEqual((config["User"], config["Entrypoint"]), ("65532:65532", [image]))
             self.assertEqual(config["Healthcheck"]["Test"][:2], ["CMD", "/opt/taopd/bin/taopd-probe"])
@@ -116,7 +112,7 @@ class ImagesTest(unittest.TestCase):
         answer = fetch(f"http://127.0.0.1:{number}/v1/completions", {"prompt": [1, 403], "max_tokens": 2})
         self.assertEqual(answer[0], 200, answer)
         probe = self.inside(root, "/opt/taopd/bin/taopd-probe", f"127.0.0.1:{number}/health")
-        self.assertEqual(subprocess.run(probe, check=False).returncode, 0)
+        expect(0, probe)
         self.assertEqual(teacher.stop(), 0)
 
     def secrets(self):
@@ -124,11 +120,10 @@ class ImagesTest(unittest.TestCase):
         folder = self.path / "secrets"
         folder.mkdir()
         make = [tool("openssl"), "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
-        subprocess.run([*make, "-subj", "/CN=ca", "-keyout", folder / "ca.key", "-out", folder / "ca.crt"], check=True,
-                       capture_output=True)
-        subprocess.run([*make, "-subj", "/CN=teacher", "-addext", "subjectAltName=IP:127.0.0.1", "-addext",
-                        "basicConstraints=critical,CA:FALSE", "-CA", folder / "ca.crt", "-CAkey", folder / "ca.key",
-                        "-keyout", folder / "tls.key", "-out", folder / "tls.crt"], check=True, capture_output=True)
+        expect(0, [*make, "-subj", "/CN=ca", "-keyout", folder / "ca.key", "-out", folder / "ca.crt"])
+        expect(0, [*make, "-subj", "/CN=teacher", "-addext", "subjectAltName=IP:127.0.0.1", "-addext",
+                   "basicConstraints=critical,CA:FALSE", "-CA", folder / "ca.crt", "-CAkey", folder / "ca.key",
+                   "-keyout", folder / "tls.key", "-out", folder / "tls.crt"])
         (folder / "key").write_text("key-of-the-image\n")
         for path in folder.iterdir():
             path.chmod(0o644)
@@ -173,7 +168,7 @@ class ImagesTest(unittest.TestCase):
     def test_the_addition_example(self):
         """The data are made here, because the images have no Python; the images train, serve and evaluate."""
         work = self.path / "addition"
-        subprocess.run([sys.executable, ROOT / "deploy/examples/addition/generate.py", work / "data"], check=True)
+        expect(0, [sys.executable, ROOT / "deploy/examples/addition/generate.py", work / "data"])
         work.chmod(0o777)
         mounts = f'mkdir "$r/tmp/work"; mount --bind "{work}" "$r/tmp/work";'
         recipes = "/opt/taopd/deploy/recipes/addition"
@@ -212,8 +207,7 @@ class ImagesTest(unittest.TestCase):
         done = run(command)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("Read-only file system", done.stdout + done.stderr)
-        done = run(self.inside(root, "/opt/taopd/bin/taopd-trainer", "--version"))
-        self.assertIn(project_version(), done.stdout)
+        self.assertIn(project_version(), expect(0, self.inside(root, "/opt/taopd/bin/taopd-trainer", "--version")).stdout)
 
 
 if __name__ == "__main__":

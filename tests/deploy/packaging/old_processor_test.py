@@ -2,11 +2,10 @@
 
 import json
 import os
-import subprocess
 import unittest
 
 import named_results
-from environment import BIN_DIR, MODEL, ROOT, run, temporary_path, tool
+from environment import BIN_DIR, MODEL, ROOT, expect, temporary_path, tool
 from programs import TINY, Program, copy_model, settings, teacher_command, wait_for
 
 NEHALEM = ("-cpu", "Nehalem")  # of 2008: SSE4.2 without AVX
@@ -24,15 +23,13 @@ class OldProcessorTest(unittest.TestCase):
         """Otherwise the other tests would show nothing."""
         source = self.path / "avx.c"
         source.write_text('int main(void) { return __builtin_cpu_supports("avx") ? 1 : 0; }\n')
-        subprocess.run(["gcc", source, "-o", self.path / "avx"], check=True)
-        self.assertEqual(subprocess.run([*self.emulator, self.path / "avx"], check=False).returncode, 0)
+        expect(0, ["gcc", source, "-o", self.path / "avx"])
+        expect(0, [*self.emulator, self.path / "avx"])
 
     def test_generate(self):
         command = [BIN_DIR / "taopd-trainer", "generate", "--model", MODEL, "--prompt-ids", "1,403", "--max-new-tokens", "8",
                    "--temperature", "0", "--dtype", "float32"]
-        done = [run([*prefix, *command], env=ENVIRONMENT)
-                for prefix in (self.emulator, [])]
-        self.assertEqual([each.returncode for each in done], [0, 0], done[0].stderr)
+        done = [expect(0, [*prefix, *command], env=ENVIRONMENT) for prefix in (self.emulator, [])]
         self.assertEqual(len(done[0].stdout.split()), 8)
         self.assertEqual(done[0].stdout, done[1].stdout)
 
@@ -45,9 +42,8 @@ class OldProcessorTest(unittest.TestCase):
         port = json.loads(ready.read_text())["grpc_port"]
         values = TINY | {"run.dir": self.path / "run", "student.model": student, "trainer.num_threads": 1,
                          "teacher.endpoints": f"[grpc://127.0.0.1:{port}]"}
-        done = run([*self.emulator, BIN_DIR / "taopd-trainer", "train", "--config", "deploy/recipes/stories.yaml", *settings(values)],
-                   cwd=ROOT, timeout=WAIT_S, env=ENVIRONMENT)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        expect(0, [*self.emulator, BIN_DIR / "taopd-trainer", "train", "--config", "deploy/recipes/stories.yaml", *settings(values)],
+               cwd=ROOT, timeout=WAIT_S, env=ENVIRONMENT)
         self.assertTrue((self.path / "run/model/model.safetensors").exists())
         self.assertEqual(teacher.stop(), 0)
 

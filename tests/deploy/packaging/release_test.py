@@ -5,7 +5,6 @@ import os
 import pathlib
 import re
 import shutil
-import subprocess
 import sys
 import unittest
 import unittest.mock
@@ -13,7 +12,7 @@ import unittest.mock
 import bare_root
 import named_results
 from pages import broken_links
-from environment import BIN_DIR, MODEL, ROOT, load_script, project_version, run, temporary_path, tool
+from environment import BIN_DIR, MODEL, ROOT, expect, load_script, project_version, run, temporary_path, tool
 from programs import TINY, Program, fetch, settings, wait_for
 
 sys.path.insert(0, str(ROOT / "deploy/tools"))
@@ -21,8 +20,9 @@ import packed_pages  # noqa: E402
 import shared_libraries  # noqa: E402
 
 
-def release(*arguments, **environment):
-    return run([ROOT / "deploy/release", *map(str, arguments)], env={**os.environ, "TAOPD_BIN_DIR": str(BIN_DIR), **environment})
+def release(*arguments, code=0, **environment):
+    return expect(code, [ROOT / "deploy/release", *map(str, arguments)],
+                  env={**os.environ, "TAOPD_BIN_DIR": str(BIN_DIR), **environment})
 
 
 class TreeTest(unittest.TestCase):
@@ -33,17 +33,14 @@ class TreeTest(unittest.TestCase):
         cls.root = bare_root.make(temporary_path(cls, "release-") / "root")
         cls.root.parent.chmod(0o755)
         cls.tree = cls.root / "opt/taopd"
-        done = release("--tree", cls.tree)
-        if done.returncode != 0:
-            raise AssertionError(done.stderr)
+        release("--tree", cls.tree)
 
-    def inside(self, *words, **options):
-        return subprocess.run(bare_root.command(self.root, *words), capture_output=True, text=True, check=False, **options)
+    def inside(self, *words):
+        return expect(0, bare_root.command(self.root, *words))
 
     def test_versions(self):
         for program in ("taopd-teacher", "taopd-trainer"):
             done = self.inside(f"/opt/taopd/bin/{program}", "--version")
-            self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(done.stdout.splitlines()[0], f"{program} {project_version()}")
         self.assertEqual((self.tree / "VERSION").read_text().strip(), project_version())
         self.assertEqual(release("--version").stdout.strip(), project_version())
@@ -63,25 +60,23 @@ class TreeTest(unittest.TestCase):
                          "data.train": "[/opt/taopd/deploy/examples/stories/train.jsonl]",
                          "data.val": "[/opt/taopd/deploy/examples/stories/heldout.jsonl]",
                          "teacher.endpoints": f"[grpc://127.0.0.1:{ports['grpc_port']}]"}
-        done = self.inside("/opt/taopd/bin/taopd-trainer", "train", "--config", "/opt/taopd/deploy/recipes/stories.yaml",
-                           *settings(values))
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.inside("/opt/taopd/bin/taopd-trainer", "train", "--config", "/opt/taopd/deploy/recipes/stories.yaml",
+                    *settings(values))
         self.assertTrue((work / "run/model/model.safetensors").exists())
 
         def probe(*targets):
-            return self.inside("/opt/taopd/bin/taopd-probe", *targets).returncode
+            return run(bare_root.command(self.root, "/opt/taopd/bin/taopd-probe", *targets)).returncode
         server = f"127.0.0.1:{ports['http_port']}"
         self.assertEqual([probe(server + path) for path in ("/health", "/none", "")], [0, 1, 64])
         self.assertEqual(probe("127.0.0.1:1/health", server + "/health"), 0)
         self.assertEqual([probe("127.0.0.1:1/health"), probe(), probe("localhost:80/"), probe("127.0.0.1:0/")],
                          [1, 64, 64, 64])
         self.assertEqual(fetch(f"http://127.0.0.1:{ports['http_port']}/health")[0], 200)
-        self.assertEqual(self.inside("/opt/taopd/bin/taopd-grammar", "--version").returncode, 0)
+        self.inside("/opt/taopd/bin/taopd-grammar", "--version")
         self.assertEqual(teacher.stop(), 0)
 
     def test_checksums(self):
-        done = run(["sha256sum", "--quiet", "--check", "SHA256SUMS"], cwd=self.tree)
-        self.assertEqual(done.returncode, 0, done.stdout)
+        expect(0, ["sha256sum", "--quiet", "--check", "SHA256SUMS"], cwd=self.tree)
         listed = {line.split("  ", 1)[1] for line in (self.tree / "SHA256SUMS").read_text().splitlines()}
         present = {str(path.relative_to(self.tree)) for path in self.tree.rglob("*") if path.is_file()}
         self.assertEqual(present - listed, {"SHA256SUMS"})
@@ -112,13 +107,12 @@ class TreeTest(unittest.TestCase):
 
     def test_experiment(self):
         """deploy/experiment works in the package, with its program and its manifests."""
-        done = run([self.tree / "deploy/experiment", "x", "--config", self.tree / "deploy/recipes/stories.yaml", "--student", "s",
-                    "--data-dir", "stories", "--overlay", "cluster", "--kubectl", tool("kubectl")],
-                   env={name: os.environ[name] for name in ("PATH", "HOME")})
-        self.assertEqual(done.returncode, 0, done.stderr)
+        done = expect(0, [self.tree / "deploy/experiment", "x", "--config", self.tree / "deploy/recipes/stories.yaml", "--student",
+                          "s", "--data-dir", "stories", "--overlay", "cluster", "--kubectl", tool("kubectl")],
+                      env={name: os.environ[name] for name in ("PATH", "HOME")})
         self.assertIn("kind: JobSet", done.stdout)
-        done = run([tool("kubectl"), "kustomize", self.tree / "deploy/kubernetes/overlays/cluster"])
-        self.assertIn("kind: PrometheusRule", done.stdout, done.stderr)
+        done = expect(0, [tool("kubectl"), "kustomize", self.tree / "deploy/kubernetes/overlays/cluster"])
+        self.assertIn("kind: PrometheusRule", done.stdout)
 
     def test_pages(self):
         """Every path in the package's pages is in the package, or is said to be of the source tree."""
@@ -132,8 +126,7 @@ class TreeTest(unittest.TestCase):
 
     def test_quickstart(self):
         """The script finds the package's programs and recipes, and would not build."""
-        done = run([self.tree / "deploy/quickstart", "--compare", "none"], cwd=self.root / "tmp")
-        self.assertEqual(done.returncode, 1)
+        done = expect(1, [self.tree / "deploy/quickstart", "--compare", "none"], cwd=self.root / "tmp")
         self.assertIn('there is no objective "none"', done.stderr)
 
     def test_nothing_points_to_this_machine(self):
@@ -146,7 +139,7 @@ class TreeTest(unittest.TestCase):
     def test_libraries_of_nvidia(self):
         """The two that LibTorch of PyPI names, and no other: docs/deploy/one-machine.md says why they are there."""
         found = {path.name for path in (self.tree / "lib").iterdir() if re.match(r"lib(cu|nv|nccl)", path.name)}
-        sections = subprocess.run(["readelf", "-d", self.tree / "lib/libtorch_cpu.so"], capture_output=True, text=True, check=True).stdout
+        sections = expect(0, ["readelf", "-d", self.tree / "lib/libtorch_cpu.so"]).stdout
         self.assertEqual(found, set(re.findall(r"\(NEEDED\).*\[(lib(?:cu|nv|nccl)[^]]*)\]", sections)))
         self.assertLessEqual(found, {"libcudart.so.13", "libcupti.so.13"})
         page = (self.tree / "docs/deploy/one-machine.md").read_text(encoding="ascii")
@@ -182,26 +175,22 @@ class FaultsTest(unittest.TestCase):
         stub = self.path / "taopd-teacher"
         stub.write_text("#!/bin/sh\necho 9.9.9\n")
         stub.chmod(0o755)
-        done = release("--program", "taopd-teacher", "--tree", self.path / "tree", TAOPD_BIN_DIR=str(self.path))
-        self.assertEqual(done.returncode, 64)
+        done = release("--program", "taopd-teacher", "--tree", self.path / "tree", code=64, TAOPD_BIN_DIR=str(self.path))
         self.assertIn("9.9.9", done.stderr)
-        done = release("--program", "taopd-trainer", "--tree", self.path / "tree2", TAOPD_BIN_DIR=str(self.path))
-        self.assertEqual(done.returncode, 64)
+        done = release("--program", "taopd-trainer", "--tree", self.path / "tree2", code=64, TAOPD_BIN_DIR=str(self.path))
         self.assertIn("build it first", done.stderr)
-        self.assertEqual(release("--tree", self.path).returncode, 64)
+        release("--tree", self.path, code=64)
 
     def test_without_the_probe(self):
         """The images' health check would be a program that is not there."""
         for name in ("taopd-teacher", "taopd-grammar"):
             (self.path / name).symlink_to(BIN_DIR / name)
-        done = release("--program", "taopd-teacher", "--tree", self.path / "tree", TAOPD_BIN_DIR=str(self.path))
-        self.assertEqual(done.returncode, 64)
+        done = release("--program", "taopd-teacher", "--tree", self.path / "tree", code=64, TAOPD_BIN_DIR=str(self.path))
         self.assertIn("taopd-probe is not there", done.stderr)
 
     def test_c_library(self):
         """Programs that need a newer C library than the archive promises are refused."""
-        done = release("--output", self.path / "out", "--glibc", "2.17")
-        self.assertEqual(done.returncode, 64, done.stderr)
+        done = release("--output", self.path / "out", "--glibc", "2.17", code=64)
         self.assertRegex(done.stderr, r"needs the C library 2\.\d+, which")
         self.assertEqual(list((self.path / "out").iterdir()), [])
         for program in ("taopd-teacher", "taopd-probe"):
@@ -258,8 +247,7 @@ class FaultsTest(unittest.TestCase):
         self.assertIn("nvidia-cudnn-cu13", {package.name for package in packages})
         if pathlib.Path("/dev/nvidia0").exists():
             return
-        done = run([program, "--model", MODEL, "--device", "cuda", "--port", "0", "--grpc-port", "0"], timeout=120)
-        self.assertEqual(done.returncode, 65)
+        done = expect(65, [program, "--model", MODEL, "--device", "cuda", "--port", "0", "--grpc-port", "0"], timeout=120)
         self.assertIn("this program sees 0 CUDA devices", done.stderr)
 
     def test_archives_are_reproducible(self):

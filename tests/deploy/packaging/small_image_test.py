@@ -5,12 +5,11 @@ images_test.py builds the real images and starts them."""
 import io
 import json
 import os
-import subprocess
 import tarfile
 import unittest
 
 import named_results
-from environment import BIN_DIR, ROOT, project_version, run, temporary_path, tool
+from environment import BIN_DIR, ROOT, expect, project_version, temporary_path, tool
 
 PROGRAMS = ("taopd-teacher", "taopd-grammar", "taopd-trainer")
 IMAGE = "taopd-trainer"
@@ -22,7 +21,7 @@ def make_stand_ins(folder):
     for name in PROGRAMS:
         source = folder / f"{name}.c"
         source.write_text(f'#include <stdio.h>\nint main(void) {{ puts("{name} {project_version()}"); return 0; }}\n')
-        subprocess.run(["gcc", source, "-o", folder / name, f"-Wl,-rpath,/{'x' * 40}"], check=True)
+        expect(0, ["gcc", source, "-o", folder / name, f"-Wl,-rpath,/{'x' * 40}"])
     (folder / "taopd-probe").symlink_to(BIN_DIR / "taopd-probe")
     return folder
 
@@ -69,10 +68,8 @@ class SmallImageTest(unittest.TestCase):
     def build(cls, name):
         """(archive, digest)"""
         output = cls.path / name
-        done = run([ROOT / "deploy/images/build", "--image", IMAGE, "--base", "scratch", "--output", output],
-                   env={**os.environ, "TAOPD_BIN_DIR": str(cls.stand_ins)})
-        if done.returncode != 0:
-            raise AssertionError(done.stdout + done.stderr)
+        done = expect(0, [ROOT / "deploy/images/build", "--image", IMAGE, "--base", "scratch", "--output", output],
+                      env={**os.environ, "TAOPD_BIN_DIR": str(cls.stand_ins)})
         tag = f"{project_version()}-cpu"
         [line] = [line.split() for line in done.stdout.splitlines() if line.startswith(f"{IMAGE}:{tag} ")]
         return output / f"{IMAGE}-{tag}.tar", line[1]
@@ -90,9 +87,8 @@ class SmallImageTest(unittest.TestCase):
     def test_planted_faults(self):
         configuration, files = read_archive(self.first[0])
         # An OCI layout, which has no health checks, is what a push in that format makes of the image.
-        subprocess.run([tool("skopeo"), "copy", "--quiet", f"docker-archive:{self.first[0]}", f"oci:{self.path}/oci:x"], check=True)
-        done = subprocess.run([tool("skopeo"), "inspect", "--config", "--raw", f"oci:{self.path}/oci:x"], check=True,
-                              capture_output=True, text=True)
+        expect(0, [tool("skopeo"), "copy", "--quiet", f"docker-archive:{self.first[0]}", f"oci:{self.path}/oci:x"])
+        done = expect(0, [tool("skopeo"), "inspect", "--config", "--raw", f"oci:{self.path}/oci:x"])
         self.assertEqual(problems(json.loads(done.stdout), files), ["no health check"])
         self.assertEqual(problems(configuration, {**files, "/opt/taopd/bin/taopd-probe": 0o644}),
                          ["/opt/taopd/bin/taopd-probe is not there"])

@@ -9,7 +9,7 @@ import shutil
 import unittest
 
 import named_results
-from environment import BIN_DIR, MODEL, ROOT, run, temporary_path, tool
+from environment import BIN_DIR, MODEL, ROOT, expect, run, temporary_path, tool
 from lifecycle_rules import CHECKPOINT_S, default_of
 
 UNITS = ROOT / "deploy/systemd"
@@ -95,11 +95,8 @@ class UnitsTest(unittest.TestCase):
         """The command with the settings of teacher.env, which the program understands: it plans a model's memory."""
         command = words(settings(NAMES[0])["ExecStart"], variables() | {"MODEL": str(MODEL)})
         command[0] = str(BIN_DIR / pathlib.Path(command[0]).name)
-        done = run([*command, "--plan"])
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("total on cpu", done.stdout)
-        done = run([*command, "--plan", "--no-such-flag=1"])
-        self.assertEqual(done.returncode, 64)
+        self.assertIn("total on cpu", expect(0, [*command, "--plan"]).stdout)
+        expect(64, [*command, "--plan", "--no-such-flag=1"])
         more = words(settings(NAMES[0])["ExecStart"], variables() | {"MORE_FLAGS": "--max-logprobs=4 --log-level=error"})
         self.assertEqual(more[-2:], ["--max-logprobs=4", "--log-level=error"])
         self.assertEqual([name for name in variables() if not re.search(rf"\$\{{?{name}\b", settings(NAMES[0])["ExecStart"])], [])
@@ -111,9 +108,7 @@ class UnitsTest(unittest.TestCase):
         command[0] = str(BIN_DIR / pathlib.Path(command[0]).name)
         (self.path / "mine.yaml").write_text("student: {model: /none}\ndata: {train: [x.jsonl]}\n")
         command = [word.replace("/etc/taopd", str(self.path)).replace("/var/lib/taopd", str(self.path)) for word in command]
-        done = run(command)
-        self.assertEqual(done.returncode, 65, done.stderr)
-        self.assertIn("/none", done.stderr)
+        self.assertIn("/none", expect(65, command).stderr)
 
     def test_times_and_exit_codes(self):
         teacher, trainer = map(settings, NAMES)

@@ -5,13 +5,12 @@ NVIDIA's libraries (several GB unpacked)."""
 import json
 import pathlib
 import shutil
-import subprocess
 import tempfile
 import unittest
 import venv
 
 import named_results
-from environment import MODEL, ROOT, project_version, temporary_path
+from environment import MODEL, ROOT, expect, project_version, temporary_path
 from system_root import SystemRoot
 
 CLIENT = """
@@ -35,11 +34,8 @@ class WheelTest(unittest.TestCase):
         if not (ROOT / ".git").exists():
             raise unittest.SkipTest("needs the history, of which it makes a clone")
         clone = temporary_path(cls, "wheel-") / "clone"
-        subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
-        done = subprocess.run([clone / "deploy/wheel"], capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise AssertionError(done.stderr[-5000:])
-        cls.wheel = pathlib.Path(done.stdout.strip())
+        expect(0, ["git", "clone", "--quiet", ROOT, clone])
+        cls.wheel = pathlib.Path(expect(0, [clone / "deploy/wheel"]).stdout.strip())
 
     def test_name(self):
         """The pages name the file that the command prints."""
@@ -51,21 +47,19 @@ class WheelTest(unittest.TestCase):
     def test_the_same_programs_give_the_same_bytes(self):
         clone = self.wheel.parents[2]
         with tempfile.TemporaryDirectory() as directory:
-            subprocess.run([clone / "deploy/wheel", "--bin-dir", clone / "build/cpu/bin", "--output", directory], check=True,
-                           capture_output=True)
+            expect(0, [clone / "deploy/wheel", "--bin-dir", clone / "build/cpu/bin", "--output", directory])
             self.assertEqual(pathlib.Path(directory, self.wheel.name).read_bytes(), self.wheel.read_bytes())
 
     def test_wheel(self):
         with tempfile.TemporaryDirectory() as directory:
             place = pathlib.Path(directory)
 
-            def run(*words):
-                return subprocess.run([str(word) for word in words], cwd=place, capture_output=True, text=True, check=False)
+            def run(*words, code=0, **options):
+                return expect(code, words, cwd=place, **options)
             self.assertLess(self.wheel.stat().st_size, 60e6)
             venv.create(place / "venv", with_pip=True)
             programs = place / "venv/bin"
-            done = run(programs / "pip", "install", "--quiet", self.wheel)
-            self.assertEqual(done.returncode, 0, done.stderr)
+            run(programs / "pip", "install", "--quiet", self.wheel)
             for program in ("taopd-teacher", "taopd-trainer"):
                 self.assertEqual(run(programs / program, "--version").stdout.splitlines()[0], f"{program} {project_version()}")
             [installed] = place.glob("venv/lib/python3*/site-packages/taopd")
@@ -75,26 +69,24 @@ class WheelTest(unittest.TestCase):
             licenses = installed.parent / f"taopd-{project_version()}.dist-info/licenses"
             self.assertTrue(list(licenses.glob("libgrpc*/copyright")))
             done = run(programs / "python", "-c", CLIENT, programs / "taopd-teacher", MODEL)
-            self.assertIn("[[403, 385], [407, 383], [261, 407]]", done.stdout, done.stderr)
+            self.assertIn("[[403, 385], [407, 383], [261, 407]]", done.stdout)
             # Without this tree, without programs of the system beside the usual tools, and with nothing prepared.
             clean = {"PATH": f"{programs}:/usr/bin:/bin", "HOME": str(place / "home")}
-            done = subprocess.run(["taopd-trainer", "quickstart"], cwd=place, env=clean, capture_output=True, text=True, check=False)
-            self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr[-2000:])
+            run("taopd-trainer", "quickstart", env=clean)
             summary = json.loads((place / "runs/quickstart/summary.json").read_text(encoding="utf-8"))
             self.assertGreater(summary["student_accuracy_after"], summary["student_accuracy_before"] + 0.3)
             [torch] = installed.parent.glob("torch-*.dist-info/METADATA")
             text = torch.read_text(encoding="utf-8")
             torch.write_text(text.replace("\nVersion: 2.", "\nVersion: 1.", 1), encoding="utf-8")
-            done = run(programs / "taopd-trainer", "--version")
-            self.assertEqual(done.returncode, 69)
+            done = run(programs / "taopd-trainer", "--version", code=69)
             self.assertRegex(done.stderr, r"taopd-trainer needs torch 2\.[\d.]+, and torch 1\.[\d.]+ is installed: pip install")
 
     def check_system(self, name):
         """In a system that has nothing else but Python and bash. Its C library, Python and certificates are newer."""
         system = SystemRoot(type(self), name, "python3-venv", "ca-certificates")
         shutil.copy(self.wheel, system.root / "root")
-        system.inside(self, "python3", "-m", "venv", "/root/venv")
-        system.inside(self, "/root/venv/bin/pip", "install", "--quiet", "--no-cache-dir", f"/root/{self.wheel.name}")
+        system.inside("python3", "-m", "venv", "/root/venv")
+        system.inside("/root/venv/bin/pip", "install", "--quiet", "--no-cache-dir", f"/root/{self.wheel.name}")
         system.quickstart(self, "/root/venv/bin/taopd-trainer", "quickstart")
         shutil.rmtree(system.root / "root/venv")  # 7 GB
 

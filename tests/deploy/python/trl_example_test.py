@@ -16,7 +16,7 @@ import venv
 
 import packages
 import named_results
-from environment import BIN_DIR, ROOT, run, temporary_path
+from environment import BIN_DIR, ROOT, expect, temporary_path
 
 EXAMPLE = ROOT / "deploy/examples/trl_teacher/distil.py"
 REQUIREMENTS = ROOT / "tests/requirements-trl.txt"
@@ -65,10 +65,8 @@ class TrlExampleTest(unittest.TestCase):
         cls.endpoint = f"grpc://127.0.0.1:{json.loads(ready.read_text())['grpc_port']}"
 
     def run_python(self, *words):
-        done = run([self.python, *map(str, words)], cwd=self.place,
-                   env={**os.environ, "HF_HOME": str(self.place / "hub"), "HF_HUB_OFFLINE": "1"})
-        self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr[-2000:])
-        return done.stdout
+        return expect(0, [self.python, *map(str, words)], cwd=self.place,
+                      env={**os.environ, "HF_HOME": str(self.place / "hub"), "HF_HUB_OFFLINE": "1"}).stdout
 
     def test_the_loss_is_the_definition(self):
         output = self.run_python(packages.HERE / "trl_oracle.py", EXAMPLE, self.endpoint, self.models / "student/model",

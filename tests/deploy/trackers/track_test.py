@@ -33,10 +33,14 @@ class TrackTest(unittest.TestCase):
         self.addCleanup(process.kill)
         return process
 
-    def track(self, *arguments):
-        process = self.start(*arguments)
+    def finish(self, process, code=0):
+        """Waits for the tool, which must end with this exit code, and returns its output."""
         output, _ = process.communicate(timeout=WAIT_S)
-        return process.returncode, output
+        self.assertEqual(process.returncode, code, output)
+        return output
+
+    def track(self, code=0):
+        return self.finish(self.start(), code)
 
     def calls(self, key):
         lines = self.log.read_text().splitlines() if self.log.exists() else []
@@ -50,8 +54,7 @@ class TrackTest(unittest.TestCase):
             file.write(text)
 
     def test_a_finished_run(self):
-        code, output = self.track()
-        self.assertEqual(code, 0, output)
+        self.track()
         [begun] = self.calls("init")
         self.assertEqual(begun["name"], "addition")
         self.assertEqual(begun["config"], {"run.name": "addition", "run.seed": 3, "optimizer.lr": 1e-6,
@@ -74,20 +77,19 @@ class TrackTest(unittest.TestCase):
         trainer.write_text("#!/bin/sh\ntouch \"$4\"\n")  # report RUN_DIR -o FILE
         trainer.chmod(0o755)
         (self.run_dir / "report.html").unlink()
-        code, output = self.track()
-        self.assertEqual(code, 0, output)
+        self.track()
         self.assertEqual(len(self.calls("artifact")), 1)
 
     def test_steps_that_a_resumed_run_repeats_are_sent_once(self):
-        self.assertEqual(self.track()[0], 0)
+        self.track()
         (self.run_dir / "metrics.jsonl").write_text("".join(metrics_line(step, a=1) for step in (1, 2, 3)))
-        self.assertEqual(self.track()[0], 0)
+        self.track()
         self.assertEqual(self.steps(), [1, 2, 3])
         ids = [call["init"] for call in self.calls("init")]
         self.assertEqual(ids[0], ids[1])
         # Another run in the directory is another run of the tracker.
         (self.run_dir / "metrics.jsonl").write_text(metrics_line(0, a=1))
-        self.assertEqual(self.track()[0], 0)
+        self.track()
         self.assertNotEqual(self.calls("init")[-1]["init"], ids[0])
         self.assertEqual(self.steps(), [1, 2, 3, 0])
 
@@ -96,11 +98,11 @@ class TrackTest(unittest.TestCase):
         lines = [metrics_line(0, **evaluation), metrics_line(1, a=1), metrics_line(2, a=1), metrics_line(3, a=1),
                  metrics_line(2, **evaluation), metrics_line(4, a=1), metrics_line(4, **evaluation)]
         (self.run_dir / "metrics.jsonl").write_text("".join(lines[:4]))
-        self.assertEqual(self.track()[0], 0)
+        self.track()
         # The evaluation of step 2 has come after the tool has sent step 3.
         (self.run_dir / "metrics.jsonl").write_text("".join(lines))
-        self.assertEqual(self.track()[0], 0)
-        self.assertEqual(self.track()[0], 0)
+        self.track()
+        self.track()
         sent = [(call["step"], call["values"].get("eval/step"), call["values"].get("a"))
                 for call in self.calls("values") if call["step"] is not None]
         self.assertEqual(sent, [(0, None, None), (1, None, 1), (2, None, 1), (3, None, 1), (3, 2, None), (4, None, 1),
@@ -118,8 +120,7 @@ class TrackTest(unittest.TestCase):
         # The resumed run goes back to step 2 while the tool runs.
         (self.run_dir / "metrics.jsonl").write_text("".join(metrics_line(step, a=1) for step in range(1, 12)))
         model.write_text("{}")
-        output, _ = process.communicate(timeout=WAIT_S)
-        self.assertEqual(process.returncode, 0, output)
+        self.finish(process)
         self.assertEqual(sorted(set(self.steps())), list(range(1, 12)))
         self.assertEqual(len(self.calls("finish")), 1)
 
@@ -129,9 +130,7 @@ class TrackTest(unittest.TestCase):
         process = self.start()
         wait_for(lambda: self.calls("down"), "a call that fails")
         down.unlink()
-        output, _ = process.communicate(timeout=WAIT_S)
-        self.assertEqual(process.returncode, 0, output)
-        self.assertIn("wandb does not answer, the next try is in 1 s: no route", output)
+        self.assertIn("wandb does not answer, the next try is in 1 s: no route", self.finish(process))
         self.assertEqual(self.steps(), [1, 2])
 
     def test_a_signal_ends_it(self):
@@ -143,9 +142,7 @@ class TrackTest(unittest.TestCase):
 
     def test_nothing_to_send(self):
         (self.run_dir / "metrics.jsonl").write_text("")
-        code, output = self.track()
-        self.assertEqual(code, 1)
-        self.assertIn("metrics.jsonl has no lines", output)
+        self.assertIn("metrics.jsonl has no lines", self.track(code=1))
 
 
 if __name__ == "__main__":
