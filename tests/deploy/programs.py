@@ -57,14 +57,14 @@ def is_alive(pid):
 
 
 class Program:
-    """A running program with its log; killed when the test ends if it still runs."""
+    """A running program with its log; killed when the test, or the class of tests, ends if it still runs."""
 
     def __init__(self, test, command, directory, name, **options):
         self.log = pathlib.Path(directory, f"{name}.log")
         with open(self.log, "w", encoding="utf-8") as log:
             self.process = subprocess.Popen([str(word) for word in command], stdout=log, stderr=subprocess.STDOUT,
                                             **options)
-        test.addCleanup(self.kill)
+        (test.addClassCleanup if isinstance(test, type) else test.addCleanup)(self.kill)
 
     def kill(self):
         if self.process.poll() is None:
@@ -78,18 +78,21 @@ class Program:
         return self.process.wait(wait_s)
 
 
-def teacher_command(*flags, model=MODEL):
-    return [BIN_DIR / "taopd-teacher", "--model", model, "--num-threads", "1", *flags]
+def teacher_command(*flags, program=BIN_DIR / "taopd-teacher", model=MODEL):
+    return [program, "--model", model, "--num-threads", "1", *flags]
 
 
 class Teacher(Program):
-    """A teacher on free ports, ready."""
+    """A teacher on free ports, ready. It may run behind a `prefix`, such as an emulator or another root, in which the
+    program, the model and the directory have the paths `program`, `model` and `inside`."""
 
-    def __init__(self, test, directory, *flags, name="teacher"):
+    def __init__(self, test, directory, *flags, name="teacher", program=BIN_DIR / "taopd-teacher", model=MODEL, inside=None,
+                 prefix=(), wait_s=WAIT_S, **options):
         ready = pathlib.Path(directory, f"{name}.json")
-        super().__init__(test, teacher_command("--port", "0", "--grpc-port", "0", "--ready-file", ready,
-                                               "--kv-cache-memory-bytes", "8388608", *flags), directory, name)
-        wait_for(ready.exists, f"the teacher is ready ({self.log})", self.process)
+        command = teacher_command("--port", "0", "--grpc-port", "0", "--ready-file", f"{inside or directory}/{ready.name}",
+                                  "--kv-cache-memory-bytes", "8388608", *flags, program=program, model=model)
+        super().__init__(test, [*prefix, *command], directory, name, **options)
+        wait_for(ready.exists, f"the teacher is ready ({self.log})", self.process, wait_s)
         ports = json.loads(ready.read_text())
         self.url = f"http://127.0.0.1:{ports['http_port']}"
         self.endpoint = f"grpc://127.0.0.1:{ports['grpc_port']}"
@@ -103,7 +106,10 @@ def copy_model(directory):
 # Settings that make a run of deploy/recipes/stories.yaml take a second.
 TINY = {"trainer.total_steps": 2, "data.train_batch_size": 4, "trainer.mini_batch_size": 2, "rollout.n": 2,
         "data.max_response_length": 16, "eval.num_prompts": 2, "trainer.eval_at_start": "false",
-        "rollout.max_num_seqs": 16}
+        "rollout.max_num_seqs": 16, "trainer.num_threads": 1}
+# The same where a package is in /opt/taopd.
+TINY_IN_A_PACKAGE = TINY | {"data.train": "[/opt/taopd/deploy/examples/stories/train.jsonl]",
+                            "data.val": "[/opt/taopd/deploy/examples/stories/heldout.jsonl]"}
 
 
 def settings(values):

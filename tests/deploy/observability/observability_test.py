@@ -181,7 +181,7 @@ class ExportedTest(unittest.TestCase):
         teacher = Teacher(self, self.path)
         port = free_port()
         values = TINY | {"trainer.total_steps": 100000, "trainer.eval_every": 0, "run.dir": self.path / "run",
-                         "trainer.num_threads": 1, "trainer.http_port": port, "student.model": copy_model(self.path),
+                         "trainer.http_port": port, "student.model": copy_model(self.path),
                          "teacher.endpoints": f"[{teacher.endpoint}]"}
         trainer = Program(self, [BIN_DIR / "taopd-trainer", "train", "--config", "deploy/recipes/stories.yaml",
                                  *settings(values)], self.path, "trainer", cwd=ROOT)

@@ -10,7 +10,7 @@ import unittest
 
 import named_results
 from environment import BIN_DIR, MODEL, ROOT, expect, project_version, run, temporary_path, tool
-from programs import TINY, Program, fetch, settings, wait_for
+from programs import TINY_IN_A_PACKAGE, Program, Teacher, fetch, settings, wait_for
 
 MAX_TEACHER_MB = 560
 
@@ -52,15 +52,17 @@ class ImagesTest(unittest.TestCase):
                   f'"$r/tmp"; {mounts} mount -o remount,ro,bind "$r"; exec chroot --userspec=65532:65532 "$r" "$@"')
         return ["unshare", "--mount", "sh", "-c", script, "sh", *map(str, words)]
 
-    def port_of(self, teacher, ready_file, protocol):
-        """Waits for the file, which is in the teacher's mount namespace."""
-        def port():
-            try:
-                ready = json.loads(pathlib.Path(f"/proc/{teacher.process.pid}/root{ready_file}").read_text())
-            except (OSError, ValueError):
-                return 0
-            return ready[f"{protocol}_port"]
-        return wait_for(port, f"the teacher is ready ({teacher.log})", teacher.process)
+    def shared(self, name):
+        """A directory that the images' user may write, and the words that mount it as /tmp/work."""
+        work = self.path / name
+        work.mkdir()
+        work.chmod(0o777)
+        return work, f'mkdir "$r/tmp/work"; mount --bind "{work}" "$r/tmp/work";'
+
+    def teacher(self, work, mounts, *flags, model):
+        """A teacher in its image, in which `work` is /tmp/work."""
+        return Teacher(self, work, *flags, program="/opt/taopd/bin/taopd-teacher", model=model, inside="/tmp/work",
+                       prefix=self.inside(self.unpack("taopd-teacher"), mounts=mounts))
 
     def test_names_and_sizes(self):
         self.assertEqual(sorted(self.built), [f"taopd-teacher:{self.tag}", f"taopd-trainer:{self.tag}"])
@@ -99,25 +101,19 @@ class ImagesTest(unittest.TestCase):
             self.assertTrue((root / "etc/ssl/certs/ca-certificates.crt").stat().st_size > 100_000)
 
     def test_teacher_serves(self):
-        root = self.unpack("taopd-teacher")
-        shutil.copytree(MODEL, self.path / "model")
-        bind = f'mount --bind "{self.path}/model" "$r/models";'
-        ready_file = f"/tmp/{self.path.name}.json"
-        command = self.inside(root, "/opt/taopd/bin/taopd-teacher", "--model", "/models", "--port", "0", "--grpc-port",
-                              "0", "--num-threads", "1", "--ready-file", ready_file, mounts=bind)
-        teacher = Program(self, command, self.path, "teacher")
-        number = self.port_of(teacher, ready_file, "http")
+        work, mounts = self.shared("served")
+        shutil.copytree(MODEL, work / "model")
+        teacher = self.teacher(work, f'{mounts} mount --bind "{work}/model" "$r/models";', model="/models")
         status = pathlib.Path(f"/proc/{teacher.process.pid}/status").read_text()
         self.assertIn("Uid:\t65532\t65532", status)
-        answer = fetch(f"http://127.0.0.1:{number}/v1/completions", {"prompt": [1, 403], "max_tokens": 2})
+        answer = fetch(f"{teacher.url}/v1/completions", {"prompt": [1, 403], "max_tokens": 2})
         self.assertEqual(answer[0], 200, answer)
-        probe = self.inside(root, "/opt/taopd/bin/taopd-probe", f"127.0.0.1:{number}/health")
-        expect(0, probe)
+        expect(0, self.inside(self.unpack("taopd-teacher"), "/opt/taopd/bin/taopd-probe",
+                              teacher.url.removeprefix("http://") + "/health"))
         self.assertEqual(teacher.stop(), 0)
 
-    def secrets(self):
+    def make_secrets(self, folder):
         """A certificate for 127.0.0.1, the authority that has signed it, and a key, for all to read."""
-        folder = self.path / "secrets"
         folder.mkdir()
         make = [tool("openssl"), "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
         expect(0, [*make, "-subj", "/CN=ca", "-keyout", folder / "ca.key", "-out", folder / "ca.crt"])
@@ -127,57 +123,42 @@ class ImagesTest(unittest.TestCase):
         (folder / "key").write_text("key-of-the-image\n")
         for path in folder.iterdir():
             path.chmod(0o644)
-        return folder
 
     def test_training_with_certificates_and_a_key(self):
         """Both images together: grpcs and a key, a SIGKILL of the trainer, its resume, and the teacher's drain."""
-        secrets, runs = self.secrets(), self.path / "runs"
-        student = shutil.copytree(MODEL, self.path / "student")
-        runs.mkdir(mode=0o777)
-        runs.chmod(0o777)
-        shutil.copytree(MODEL, self.path / "scored")
-        ready_file = f"/tmp/{self.path.name}-tls.json"
-        mounts = (f'mkdir "$r/tmp/secrets"; mount --bind "{secrets}" "$r/tmp/secrets"; '
-                  f'mount --bind "{self.path}/scored" "$r/models";')
-        teacher = Program(self, self.inside(
-            self.unpack("taopd-teacher"), "/opt/taopd/bin/taopd-teacher", "--model", "/models", "--port", "0", "--grpc-port",
-            "0", "--num-threads", "1", "--max-logprobs", "512", "--ready-file", ready_file, "--ssl-certfile", "/tmp/secrets/tls.crt", "--ssl-keyfile",
-            "/tmp/secrets/tls.key", "--api-key-file", "/tmp/secrets/key", mounts=mounts), self.path, "teacher-tls")
-        number = self.port_of(teacher, ready_file, "grpc")
-        values = TINY | {"run.dir": "/tmp/runs/x", "student.model": "/tmp/student", "trainer.num_threads": 1,
-                         "trainer.total_steps": 30, "trainer.save_every": 1,
-                         "data.train": "[/opt/taopd/deploy/examples/stories/train.jsonl]",
-                         "data.val": "[/opt/taopd/deploy/examples/stories/heldout.jsonl]",
-                         "teacher.endpoints": f"[grpcs://127.0.0.1:{number}]",
-                         "teacher.tls_ca_file": "/tmp/secrets/ca.crt", "teacher.api_key_file": "/tmp/secrets/key"}
-        mounts = "".join(f'mkdir "$r/tmp/{name}"; mount --bind "{path}" "$r/tmp/{name}"; '
-                         for name, path in (("secrets", secrets), ("runs", runs), ("student", student)))
+        work, mounts = self.shared("trained")
+        self.make_secrets(work / "secrets")
+        for name in ("student", "scored"):
+            shutil.copytree(MODEL, work / name)
+        teacher = self.teacher(work, mounts, "--max-logprobs", "512", "--api-key-file", "/tmp/work/secrets/key", "--ssl-certfile",
+                               "/tmp/work/secrets/tls.crt", "--ssl-keyfile", "/tmp/work/secrets/tls.key", model="/tmp/work/scored")
+        values = TINY_IN_A_PACKAGE | {
+            "run.dir": "/tmp/work/run", "student.model": "/tmp/work/student", "trainer.total_steps": 30, "trainer.save_every": 1,
+            "teacher.endpoints": f"[{teacher.endpoint.replace('grpc:', 'grpcs:')}]",
+            "teacher.tls_ca_file": "/tmp/work/secrets/ca.crt", "teacher.api_key_file": "/tmp/work/secrets/key"}
 
         def trainer(name, *flags):
             return Program(self, self.inside(
                 self.unpack("taopd-trainer"), "/opt/taopd/bin/taopd-trainer", "train", "--config",
                 "/opt/taopd/deploy/recipes/stories.yaml", *settings(values), *flags, mounts=mounts), self.path, name)
         first = trainer("trainer-first")
-        wait_for(lambda: (runs / "x/checkpoints/step-000002").exists(), f"two steps ({first.log})", first.process)
+        wait_for(lambda: (work / "run/checkpoints/step-000002").exists(), f"two steps ({first.log})", first.process)
         first.kill()
         resumed = trainer("trainer-resumed", "--resume")
         self.assertEqual(resumed.process.wait(120), 0, resumed.log.read_text())
-        self.assertTrue((runs / "x/model/model.safetensors").exists())
+        self.assertTrue((work / "run/model/model.safetensors").exists())
         self.assertEqual(teacher.stop(), 0)
 
     def test_the_addition_example(self):
         """The data are made here, because the images have no Python; the images train, serve and evaluate."""
-        work = self.path / "addition"
+        work, mounts = self.shared("addition")
         expect(0, [sys.executable, ROOT / "deploy/examples/addition/generate.py", work / "data"])
-        work.chmod(0o777)
-        mounts = f'mkdir "$r/tmp/work"; mount --bind "{work}" "$r/tmp/work";'
         recipes = "/opt/taopd/deploy/recipes/addition"
 
-        def start(image, name, *words):
-            return Program(self, self.inside(self.unpack(image), f"/opt/taopd/bin/{image}", *words, mounts=mounts), self.path, name)
-
         def train(command, name, recipe, values, *flags):
-            return start("taopd-trainer", name, command, "--config", f"{recipes}/{recipe}.yaml", *settings(values), *flags)
+            return Program(self, self.inside(
+                self.unpack("taopd-trainer"), "/opt/taopd/bin/taopd-trainer", command, "--config", f"{recipes}/{recipe}.yaml",
+                *settings(values), *flags, mounts=mounts), self.path, name)
 
         def finish(*programs):
             for program in programs:
@@ -186,12 +167,9 @@ class ImagesTest(unittest.TestCase):
             "run.dir": f"/tmp/work/{who}", "model.config": "/opt/taopd/deploy/examples/addition/config.json",
             "model.tokenizer": "/tmp/work/data/tokenizer", "data.train": f"[/tmp/work/data/{who}_sft.jsonl]"})
                  for who in ("teacher", "student")])
-        teacher = start("taopd-teacher", "addition-teacher", "--model", "/tmp/work/teacher/model", "--port", "0", "--grpc-port", "0",
-                        "--num-threads", "1", "--ready-file", "/tmp/work/ready.json")
-        wait_for((work / "ready.json").exists, f"the teacher is ready ({teacher.log})", teacher.process)
-        port = json.loads((work / "ready.json").read_text())["grpc_port"]
+        teacher = self.teacher(work, mounts, model="/tmp/work/teacher/model")
         values = {"run.dir": "/tmp/work/run", "student.model": "/tmp/work/student/model", "data.train": "[/tmp/work/data/train.jsonl]",
-                  "data.val": "[/tmp/work/data/val.jsonl]", "teacher.endpoints": f"[grpc://127.0.0.1:{port}]"}
+                  "data.val": "[/tmp/work/data/val.jsonl]", "teacher.endpoints": f"[{teacher.endpoint}]"}
         finish(train("train", "addition-train", "train", values))
         accuracy = {}
         for name, model in (("before", "student/model"), ("after", "run/model")):

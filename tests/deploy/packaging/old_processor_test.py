@@ -1,12 +1,11 @@
 """The programs on a processor without AVX, which qemu-user stands in for: they generate the same tokens, serve and train."""
 
-import json
 import os
 import unittest
 
 import named_results
 from environment import BIN_DIR, MODEL, ROOT, expect, temporary_path, tool
-from programs import TINY, Program, copy_model, settings, teacher_command, wait_for
+from programs import TINY, Teacher, copy_model, settings
 
 NEHALEM = ("-cpu", "Nehalem")  # of 2008: SSE4.2 without AVX
 WAIT_S = 600
@@ -34,14 +33,9 @@ class OldProcessorTest(unittest.TestCase):
         self.assertEqual(done[0].stdout, done[1].stdout)
 
     def test_train(self):
-        ready, student = self.path / "ready.json", copy_model(self.path)
-        teacher = Program(self, [*self.emulator, *teacher_command(
-            "--port", "0", "--grpc-port", "0", "--max-logprobs", "512", "--kv-cache-memory-bytes", "8388608", "--ready-file", ready)],
-                          self.path, "teacher", env=ENVIRONMENT)
-        wait_for(ready.exists, f"the teacher is ready ({teacher.log})", teacher.process, WAIT_S)
-        port = json.loads(ready.read_text())["grpc_port"]
-        values = TINY | {"run.dir": self.path / "run", "student.model": student, "trainer.num_threads": 1,
-                         "teacher.endpoints": f"[grpc://127.0.0.1:{port}]"}
+        teacher = Teacher(self, self.path, "--max-logprobs", "512", prefix=self.emulator, wait_s=WAIT_S, env=ENVIRONMENT)
+        values = TINY | {"run.dir": self.path / "run", "student.model": copy_model(self.path),
+                         "teacher.endpoints": f"[{teacher.endpoint}]"}
         expect(0, [*self.emulator, BIN_DIR / "taopd-trainer", "train", "--config", "deploy/recipes/stories.yaml", *settings(values)],
                cwd=ROOT, timeout=WAIT_S, env=ENVIRONMENT)
         self.assertTrue((self.path / "run/model/model.safetensors").exists())

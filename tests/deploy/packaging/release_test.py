@@ -13,7 +13,7 @@ import bare_root
 import named_results
 from pages import broken_links
 from environment import BIN_DIR, MODEL, ROOT, expect, load_script, project_version, run, temporary_path, tool
-from programs import TINY, Program, fetch, settings, wait_for
+from programs import TINY_IN_A_PACKAGE, Teacher, fetch, settings
 
 sys.path.insert(0, str(ROOT / "deploy/tools"))
 import packed_pages  # noqa: E402
@@ -51,27 +51,22 @@ class TreeTest(unittest.TestCase):
         work.mkdir()
         work.chmod(0o777)
         shutil.copytree(MODEL, work / "model")
-        flags = ("--model", "/tmp/work/model", "--port", "0", "--grpc-port", "0", "--num-threads", "1",
-                 "--max-logprobs", "512", "--ready-file", "/tmp/work/ready.json")
-        teacher = Program(self, bare_root.command(self.root, "/opt/taopd/bin/taopd-teacher", *flags), work, "teacher")
-        wait_for((work / "ready.json").exists, f"the teacher is ready ({teacher.log})", teacher.process)
-        ports = json.loads((work / "ready.json").read_text())
-        values = TINY | {"run.dir": "/tmp/work/run", "trainer.num_threads": 1, "student.model": "/tmp/work/model",
-                         "data.train": "[/opt/taopd/deploy/examples/stories/train.jsonl]",
-                         "data.val": "[/opt/taopd/deploy/examples/stories/heldout.jsonl]",
-                         "teacher.endpoints": f"[grpc://127.0.0.1:{ports['grpc_port']}]"}
+        teacher = Teacher(self, work, "--max-logprobs", "512", program="/opt/taopd/bin/taopd-teacher", model="/tmp/work/model",
+                          inside="/tmp/work", prefix=bare_root.command(self.root))
+        values = TINY_IN_A_PACKAGE | {"run.dir": "/tmp/work/run", "student.model": "/tmp/work/model",
+                                      "teacher.endpoints": f"[{teacher.endpoint}]"}
         self.inside("/opt/taopd/bin/taopd-trainer", "train", "--config", "/opt/taopd/deploy/recipes/stories.yaml",
                     *settings(values))
         self.assertTrue((work / "run/model/model.safetensors").exists())
 
         def probe(*targets):
             return run(bare_root.command(self.root, "/opt/taopd/bin/taopd-probe", *targets)).returncode
-        server = f"127.0.0.1:{ports['http_port']}"
+        server = teacher.url.removeprefix("http://")
         self.assertEqual([probe(server + path) for path in ("/health", "/none", "")], [0, 1, 64])
         self.assertEqual(probe("127.0.0.1:1/health", server + "/health"), 0)
         self.assertEqual([probe("127.0.0.1:1/health"), probe(), probe("localhost:80/"), probe("127.0.0.1:0/")],
                          [1, 64, 64, 64])
-        self.assertEqual(fetch(f"http://127.0.0.1:{ports['http_port']}/health")[0], 200)
+        self.assertEqual(fetch(teacher.url + "/health")[0], 200)
         self.inside("/opt/taopd/bin/taopd-grammar", "--version")
         self.assertEqual(teacher.stop(), 0)
 

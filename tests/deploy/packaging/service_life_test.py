@@ -55,7 +55,7 @@ class ServiceLifeTest(unittest.TestCase):
         if not (self.path / "student").exists():
             copy_model(self.path)
         values = TINY | {"trainer.total_steps": 100000, "eval.measure": "none", "run.dir": self.path / "run",
-                         "trainer.num_threads": 1, "trainer.http_port": self.port, "student.model": self.path / "student",
+                         "trainer.http_port": self.port, "student.model": self.path / "student",
                          "trainer.stall_timeout_s": STALL_S, "teacher.timeout_s": 600,
                          "teacher.endpoints": f"[{teacher.endpoint}]"} | changes
         command = self.manager.command(BIN_DIR / "taopd-trainer", *launcher, "train", "--config", "deploy/recipes/stories.yaml",
@@ -65,18 +65,21 @@ class ServiceLifeTest(unittest.TestCase):
     def health(self):
         return fetch(f"http://127.0.0.1:{self.port}/healthz")
 
-    def test_the_teacher(self):
-        ready = self.path / "ready.json"
-        teacher = Program(self, self.manager.command(*teacher_command("--port", "0", "--grpc-port", "0", "--ready-file", ready)),
-                          self.path, "teacher", env=self.manager.environment())
-        messages = [self.manager.next() for _ in range(4)]
-        self.assertEqual(sorted(set(messages)), ["READY=1", "WATCHDOG=1"], teacher.log.read_text())
-        self.assertEqual(messages.count("READY=1"), 1)
-        teacher.process.send_signal(signal.SIGTERM)
+    def check_stop(self, program, code):
+        """Ends the program, which first tells the manager and then ends with this exit code."""
+        program.process.send_signal(signal.SIGTERM)
         while (message := self.manager.next()) == "WATCHDOG=1":
             pass
         self.assertEqual(message, "STOPPING=1")
-        self.assertEqual(teacher.process.wait(60), 0)
+        self.assertEqual(program.process.wait(60), code)
+
+    def test_the_teacher(self):
+        command = self.manager.command(*teacher_command("--port", "0", "--grpc-port", "0"))
+        teacher = Program(self, command, self.path, "teacher", env=self.manager.environment())
+        messages = [self.manager.next() for _ in range(4)]
+        self.assertEqual(sorted(set(messages)), ["READY=1", "WATCHDOG=1"], teacher.log.read_text())
+        self.assertEqual(messages.count("READY=1"), 1)
+        self.check_stop(teacher, 0)
 
     def test_a_step_that_hangs(self):
         """The teacher is stopped while a step waits for it; the trainer is well again when it goes on."""
@@ -95,11 +98,7 @@ class ServiceLifeTest(unittest.TestCase):
             teacher.process.send_signal(signal.SIGCONT)
         self.assertEqual(self.manager.next(), "WATCHDOG=1")
         wait_for(lambda: self.health()[0] == 200, "health", trainer.process)
-        trainer.process.send_signal(signal.SIGTERM)
-        while (message := self.manager.next()) == "WATCHDOG=1":
-            pass
-        self.assertEqual(message, "STOPPING=1")
-        self.assertEqual(trainer.process.wait(60), 75)
+        self.check_stop(trainer, 75)
 
     def test_a_pause_is_no_stall(self):
         teacher = Teacher(self, self.path)

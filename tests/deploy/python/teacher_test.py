@@ -3,7 +3,6 @@
 import asyncio
 import json
 import subprocess
-import types
 import unittest
 
 import packages
@@ -27,8 +26,7 @@ class TeacherTest(unittest.TestCase):
     def setUpClass(cls):
         cls.dir = temporary_path(cls)
         (cls.dir / "keys").write_text("right\n")
-        cls.server = programs.Teacher(types.SimpleNamespace(addCleanup=cls.addClassCleanup), cls.dir, "--max-logprobs", "512",
-                                      "--api-key-file", cls.dir / "keys")
+        cls.server = programs.Teacher(cls, cls.dir, "--max-logprobs", "512", "--api-key-file", cls.dir / "keys")
 
     def setUp(self):
         self.teacher = self.connect()

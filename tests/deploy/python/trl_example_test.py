@@ -3,20 +3,19 @@
 TAOPD_TRL_VENV is its place. Exit code 77: the packages cannot be installed.
 """
 
-import json
 import os
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
-import time
 import unittest
 import venv
 
 import packages
 import named_results
 from environment import BIN_DIR, ROOT, expect, temporary_path
+from programs import Teacher
 
 EXAMPLE = ROOT / "deploy/examples/trl_teacher/distil.py"
 REQUIREMENTS = ROOT / "tests/requirements-trl.txt"
@@ -51,18 +50,7 @@ class TrlExampleTest(unittest.TestCase):
             print("skipped: trl cannot be installed")
             sys.exit(77)
         cls.models = prepare_models(cls.place)
-        ready = cls.place / "ready.json"
-        teacher = subprocess.Popen([BIN_DIR / "taopd-teacher", "--model", cls.models / "teacher/model", "--port", "0", "--grpc-port",
-                                    "0", "--num-threads", "1", "--kv-cache-memory-bytes", "67108864", "--ready-file", ready],
-                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        cls.addClassCleanup(teacher.wait)
-        cls.addClassCleanup(teacher.kill)
-        end = time.monotonic() + 60
-        while not ready.exists():
-            if teacher.poll() is not None or time.monotonic() > end:
-                raise AssertionError("the teacher does not start")
-            time.sleep(0.05)
-        cls.endpoint = f"grpc://127.0.0.1:{json.loads(ready.read_text())['grpc_port']}"
+        cls.endpoint = Teacher(cls, cls.place, model=cls.models / "teacher/model").endpoint
 
     def run_python(self, *words):
         return expect(0, [self.python, *map(str, words)], cwd=self.place,
