@@ -1,29 +1,23 @@
 """The addition experiment's generator: what facts of the data the experiment rests on."""
 
 import hashlib
-import importlib.util
 import json
 import pathlib
 import re
-import subprocess
 import sys
 import tempfile
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from environment import ROOT, expect, load_script
+
 GENERATOR = ROOT / "deploy/examples/addition/generate.py"
 
 
-def load_generator():
-    spec = importlib.util.spec_from_file_location("generate", GENERATOR)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def generate(out_dir, *arguments):
-    subprocess.run([sys.executable, GENERATOR, out_dir, *arguments], check=True)
-    return {path.name: path.read_bytes() for path in pathlib.Path(out_dir).rglob("*") if path.is_file()}
+def generate(*arguments, generator=GENERATOR):
+    """The files that a generator writes, by name."""
+    with tempfile.TemporaryDirectory() as out_dir:
+        expect(0, [sys.executable, generator, out_dir, *arguments])
+        return {path.name: path.read_bytes() for path in pathlib.Path(out_dir).rglob("*") if path.is_file()}
 
 
 def rows(data):
@@ -37,9 +31,8 @@ SCRATCHPAD = re.compile(r"(?: [a-z]+(\d)\+(\d)\+([01])=(\d\d)){4}#(\d{5})")
 class AdditionTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.module = load_generator()
-        with tempfile.TemporaryDirectory() as out_dir:
-            cls.files = generate(out_dir, *SMALL)
+        cls.module = load_script(GENERATOR)
+        cls.files = generate(*SMALL)
 
     def tokens(self, text):
         """BPE by the tokenizer.json that was written: the lowest merge first, in each pre-token of GPT-2's pattern."""
@@ -64,10 +57,8 @@ class AdditionTest(unittest.TestCase):
         return ids
 
     def test_same_seed_same_bytes(self):
-        with tempfile.TemporaryDirectory() as out_dir:
-            self.assertEqual(self.files, generate(out_dir, *SMALL))
-        with tempfile.TemporaryDirectory() as out_dir:
-            other = generate(out_dir, *SMALL, "--seed", "1")
+        self.assertEqual(self.files, generate(*SMALL))
+        other = generate(*SMALL, "--seed", "1")
         self.assertEqual(self.files["tokenizer.json"], other["tokenizer.json"])
         for name in ("train.jsonl", "val.jsonl", "teacher_sft.jsonl", "student_sft.jsonl"):
             self.assertNotEqual(self.files[name], other[name], name)
@@ -137,8 +128,7 @@ class AdditionTest(unittest.TestCase):
             return sorted(set(words), key=words.count, reverse=True)
         most = {who: first_words(self.files, who)[0] for who in ("teacher", "student")}
         for dialect, expected in (("student", {most["student"]}), ("mixed", set(most.values()))):
-            with tempfile.TemporaryDirectory() as out_dir:
-                files = generate(out_dir, *SMALL, "--teacher-dialect", dialect)
+            files = generate(*SMALL, "--teacher-dialect", dialect)
             self.assertEqual(set(first_words(files, "teacher")[:len(expected)]), expected)
             for name in ("train.jsonl", "val.jsonl", "student_sft.jsonl"):  # nothing else differs
                 self.assertEqual(files[name], self.files[name], name)
@@ -155,22 +145,16 @@ class HintedAdditionTest(unittest.TestCase):
 
     def test_the_solution_is_the_response_without_its_words(self):
         generator = ROOT / "deploy/examples/hinted_addition/generate.py"
-        files = []
-        for _ in range(2):
-            with tempfile.TemporaryDirectory() as out_dir:
-                subprocess.run([sys.executable, generator, out_dir, "--train", "50", "--val", "20", "--sft", "400"],
-                               check=True)
-                files.append({path.name: path.read_bytes() for path in pathlib.Path(out_dir).rglob("*")
-                              if path.is_file()})
-        self.assertEqual(files[0], files[1])
+        files, again = (generate("--train", "50", "--val", "20", "--sft", "400", generator=generator) for _ in range(2))
+        self.assertEqual(files, again)
         solution = re.compile(r"(?:\.\d\+\d\+[01]=\d\d){3}#(\d{4})")
-        problems = {name: rows(files[0][f"{name}.jsonl"]) for name in ("train", "val")}
+        problems = {name: rows(files[f"{name}.jsonl"]) for name in ("train", "val")}
         for row in problems["train"] + problems["val"]:
             a, b = re.fullmatch(r"(\d{3})\+(\d{3})=", row["prompt"]).groups()
             self.assertEqual(row["answer"], f"{int(a) + int(b):04d}")
             self.assertEqual(solution.fullmatch(row["solution"])[1], row["answer"])
         held_out = {row["prompt"] for row in problems["val"]}
-        supervised = rows(files[0]["student_sft.jsonl"])
+        supervised = rows(files["student_sft.jsonl"])
         hinted = [row for row in supervised if ";" in row["prompt"]]
         self.assertEqual(len(hinted), 200)
         for row in hinted:
