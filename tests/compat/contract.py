@@ -6,13 +6,13 @@ Held against the server at COMPAT_URL, whichever it is; tests/compat/run sets it
 import json
 import math
 import os
-import time
 import unittest
 import urllib.request
 
 from answers import unpacked
 from cases import errors
 from service import Service
+from waiting import wait_for
 
 PROMPT = "the cat and the thing on there"
 OTHER = "another sentence that is a bit longer than the first one"
@@ -270,8 +270,7 @@ class ExtensionsTest(ServiceTest):
                                          {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=60) as answer:
             answer.readline()
-        while self.service.ask("/load")["server_load"] > 0:
-            time.sleep(0.01)
+        wait_for(lambda: self.service.ask("/load")["server_load"] == 0, "the end of the work")
         generated = self.metric(counter) - before
         self.assertGreater(generated, 0)
         self.assertLess(generated, num_choices * max_tokens / 2)

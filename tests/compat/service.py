@@ -7,12 +7,14 @@ import pathlib
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
-import time
 import urllib.error
 import urllib.request
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "deploy"))
 import tiny_model
+from waiting import wait_for
 
 START_TIMEOUT_S = 1800  # vLLM takes a minute on an idle machine, and ten on a busy one
 MODEL_NAME = "tiny"
@@ -51,20 +53,13 @@ class Service:
         assert events[-1] == "data: [DONE]", events[-1]
         return [json.loads(event.removeprefix("data: ")) for event in events[:-1]]
 
+    def is_healthy(self):
+        with contextlib.suppress(OSError):
+            return self.request("/health")[0] == 200
+        return False
+
     def is_ours(self):
         return self.request("/config")[0] == 200
-
-
-def wait_until_healthy(service, process):
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            raise RuntimeError(f"the server has ended with {process.returncode}")
-        with contextlib.suppress(OSError):
-            if service.request("/health")[0] == 200:
-                return
-        time.sleep(0.05)
-    raise RuntimeError("the server did not start")
 
 
 @contextlib.contextmanager
@@ -94,13 +89,7 @@ def teacher(model_dir, extra=(), max_logprobs=20):
                    "--kv-cache-memory-bytes", "64MiB", "--max-logprobs", str(max_logprobs), "--log-level",
                    "warning", *extra]
         with running(command) as process:
-            deadline = time.monotonic() + START_TIMEOUT_S
-            while not ready.exists() or not ready.read_text():
-                if process.poll() is not None:
-                    raise RuntimeError(f"taopd-teacher has ended with {process.returncode}")
-                if time.monotonic() > deadline:
-                    raise RuntimeError("taopd-teacher did not start")
-                time.sleep(0.02)
+            wait_for(ready.exists, "taopd-teacher starts", process, START_TIMEOUT_S)
             ports = json.loads(ready.read_text())
             yield Service(f"http://127.0.0.1:{ports['http_port']}", grpc_port=ports["grpc_port"])
 
@@ -120,7 +109,7 @@ def vllm(model_dir, extra=(), dev_mode=False):
                    "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1",
                    "VLLM_LOGGING_LEVEL": "WARNING", "VLLM_SERVER_DEV_MODE": str(int(dev_mode))}
     with running(command, environment) as process:
-        wait_until_healthy(service, process)
+        wait_for(service.is_healthy, "vLLM starts", process, START_TIMEOUT_S)
         # The first log-probs compile a kernel: on a busy machine that takes longer than a client waits.
         service.ask("/v1/completions", {"model": MODEL_NAME, "prompt": [1, 2, 3], "max_tokens": 1, "prompt_logprobs": 1})
         yield service
