@@ -22,8 +22,9 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from machine import ROOT, add_python, check_program, commit, last_json, parser_of, processor
-SHAPES = [(256, 1024, 151936), (1024, 256, 4096)]
+SHAPES = {"large": (256, 1024, 151936), "small": (1024, 256, 4096)}
 TOP_K = [2, 16, 64]
+PEERS_SCRIPT = pathlib.Path(__file__).with_name("peers.py")
 PEERS = ["eager", "eager, float32 logits", "chunked", "liger"]
 # A peer's time hardly depends on k: if one call takes longer than this, only k = 16 is measured.
 SLOW_CALL_S = 5.0
@@ -45,7 +46,7 @@ def describe(row: dict) -> str:
     return text
 
 
-def main():
+def parse_arguments():
     parser = parser_of("heads", __doc__)
     add_python(parser, "PyTorch")
     parser.add_argument("--build", default=str(ROOT / "build/cpu"), help="CMake build directory")
@@ -55,7 +56,7 @@ def main():
                         help="a side that takes longer is stopped (default: %(default)s): without "
                         "instructions for bfloat16 PyTorch needs minutes a call on the large shape")
     parser.add_argument("--dtype", choices=["bfloat16", "float32"], action="append")
-    parser.add_argument("--shape", choices=["large", "small"], action="append",
+    parser.add_argument("--shape", choices=list(SHAPES), action="append",
                         help="large: [256,1024] x 151936; small: [1024,256] x 4096; default: both")
     parser.add_argument("--k", type=int, action="append", help="default: 2, 16 and 64")
     parser.add_argument("--part", choices=["student", "teacher"], action="append", help="default: both")
@@ -63,74 +64,95 @@ def main():
     parser.add_argument("--workspace", type=int, action="append", metavar="MIB",
                         help="memory of the student's head, which chunked PyTorch gets, too; repeat it for "
                         "time against workspace (default: an eighth of eager's memory, 64 rows of chunked)")
-    options = parser.parse_args()
+    return parser.parse_args()
 
-    binary = pathlib.Path(options.build) / "bin/head_call"
-    check_program(binary, f"ninja -C {options.build} head_call")
+
+def judge(row, ours, part, shape):
+    """Adds to a row what follows from its numbers: the rate, and our advantage over a peer."""
+    if "time_s" not in row:
+        return
+    num_rows, hidden, vocabulary = shape
+    gemms = 3 if part == "student" else 1
+    row["gflops"] = 2 * gemms * num_rows * hidden * vocabulary / row["time_s"] / 1e9
+    if row is not ours and "time_s" in ours:
+        row["speedup"] = row["time_s"] / ours["time_s"]
+        if ours.get("memory_mib") and row.get("memory_mib"):
+            row["memory_ratio"] = row["memory_mib"] / ours["memory_mib"]
+
+
+def print_ours(ours):
+    if "method" in ours:
+        print(f"  {'':8} ours: {ours['method']}; {ours['gflops'] / ours['mm_gflops'] * 100:.0f} % of the "
+              f"{ours['mm_gflops']:.0f} GFLOP/s of float32 at::mm", flush=True)
+    if ours.get("products_s"):
+        print(f"  {'':8} ours: {ours['time_s'] / ours['products_s']:.2f}x the "
+              f"{ours['products_s'] * 1e3:.1f} ms of the three products alone", flush=True)
+
+
+class Comparison:
+    """The sides on one shape in one type."""
+
+    def __init__(self, options, shape, dtype):
+        self.options, self.shape, self.dtype = options, shape, dtype
+        self.environment = dict(os.environ, OMP_NUM_THREADS=str(options.threads))
+        self.slow = set()  # peers that are left out from now on
+
+    def peers(self, part):
+        """The peers to run. In float32 eager has float32 logits anyway."""
+        for name in self.options.peer or PEERS:
+            if name in self.slow or (part == "teacher" and name != "eager"):
+                continue
+            if self.dtype != "float32" or name != "eager, float32 logits":
+                yield name
+
+    def last_json(self, *command):
+        return last_json(command, self.environment, self.options.limit)
+
+    def run(self, k):
+        num_rows, hidden, vocabulary = self.shape
+        print(f"\n[{num_rows},{hidden}] x {vocabulary}, k {k}, {self.dtype}", flush=True)
+        with tempfile.TemporaryDirectory(prefix="heads") as data:
+            tensors = [data, *map(str, self.shape), str(k), self.dtype]
+            subprocess.run([self.options.python, PEERS_SCRIPT, "make", *tensors], env=self.environment, check=True)
+            known = {}  # rows of peers whose memory is their own, so that one call serves all workspaces
+            for part in self.options.part or ["student", "teacher"]:
+                if part == "student":
+                    for workspace_mib in self.options.workspace or [0]:
+                        self.run_part(part, tensors, workspace_mib, known)
+                elif k == 16:
+                    self.run_part(part, tensors, 0, known)
+        for name in sorted(self.slow) if k != 16 else ():
+            print(f"  {'student':8} {name:22} not run: as with k = 16, above")
+
+    def run_part(self, part, tensors, workspace_mib, known):
+        call = [part, *tensors, str(self.options.threads), str(self.options.repeats), str(workspace_mib)]
+        if workspace_mib:
+            print(f"  workspace {workspace_mib} MiB", flush=True)
+        ours = self.last_json(pathlib.Path(self.options.build, "bin/head_call"), *call)
+        judge(ours, ours, part, self.shape)
+        print(f"  {part:8} {'ours':22} {describe(ours)}", flush=True)
+        for name in self.peers(part):
+            row = dict(known.get((part, name)) or self.last_json(self.options.python, PEERS_SCRIPT, "call", name, *call))
+            if name != "chunked":
+                known[part, name] = dict(row)
+            judge(row, ours, part, self.shape)
+            if "stopped_after_s" in row or row.get("time_s", 0) > SLOW_CALL_S:
+                self.slow.add(name)
+            print(f"  {part:8} {name:22} {describe(row)}", flush=True)
+        print_ours(ours)
+
+
+def main():
+    options = parse_arguments()
+    check_program(pathlib.Path(options.build, "bin/head_call"), f"ninja -C {options.build} head_call")
     check_program(options.python, "deploy/setup --oracle, or --python")
-    environment = dict(os.environ, OMP_NUM_THREADS=str(options.threads))
-    peers_script = str(pathlib.Path(__file__).with_name("peers.py"))
-    shapes = [SHAPES[["large", "small"].index(name)] for name in options.shape or ["large", "small"]]
     start = time.monotonic()
     print(f"{processor()}, {options.threads} threads, {commit()}")
-
-    for num_rows, hidden, vocabulary in shapes:
+    for name in options.shape or SHAPES:
         for dtype in options.dtype or ["bfloat16", "float32"]:
-            slow = set()
+            comparison = Comparison(options, SHAPES[name], dtype)
             for k in sorted(options.k or TOP_K, key=lambda k: (k != 16, k)):
-                with tempfile.TemporaryDirectory(prefix="heads") as data:
-                    shape = [str(num_rows), str(hidden), str(vocabulary), str(k), dtype]
-                    print(f"\n[{num_rows},{hidden}] x {vocabulary}, k {k}, {dtype}", flush=True)
-                    subprocess.run([options.python, peers_script, "make", data] + shape,
-                                   env=environment, check=True)
-                    calls = [(part, mib) for part in options.part or ["student", "teacher"]
-                             for mib in (options.workspace or [0] if part == "student" else [0])]
-                    eager = {}  # its memory is its own, so that one call serves all workspaces
-                    for part, workspace_mib in calls:
-                        if part == "teacher" and k != 16:
-                            continue
-                        call = [part, data] + shape + [str(options.threads), str(options.repeats),
-                                                       str(workspace_mib)]
-                        if workspace_mib:
-                            print(f"  workspace {workspace_mib} MiB", flush=True)
-                        ours = last_json([binary] + call, environment, options.limit)
-                        for name in ["ours"] + (options.peer or PEERS):
-                            if name in slow or (part == "teacher" and name not in ("ours", "eager")):
-                                continue
-                            if dtype == "float32" and name == "eager, float32 logits":
-                                continue  # the same as eager
-                            if name == "ours":
-                                row = ours
-                            elif (part, name) in eager:
-                                row = dict(eager[part, name])
-                            else:
-                                row = last_json([options.python, peers_script, "call", name] + call,
-                                               environment, options.limit)
-                                if name != "chunked":
-                                    eager[part, name] = dict(row)
-                            if "stopped_after_s" in row:
-                                slow.add(name)
-                            if "time_s" in row:
-                                gemms = 3 if part == "student" else 1
-                                flops = 2 * gemms * num_rows * hidden * vocabulary
-                                row["gflops"] = flops / row["time_s"] / 1e9
-                                if row["time_s"] > SLOW_CALL_S and name != "ours":
-                                    slow.add(name)
-                                if name != "ours" and "time_s" in ours:
-                                    row["speedup"] = row["time_s"] / ours["time_s"]
-                                    if ours.get("memory_mib") and row.get("memory_mib"):
-                                        row["memory_ratio"] = row["memory_mib"] / ours["memory_mib"]
-                            print(f"  {part:8} {name:22} {describe(row)}", flush=True)
-                        if "method" in ours:
-                            share = ours["gflops"] / ours["mm_gflops"]
-                            print(f"  {'':8} ours: {ours['method']}; {share * 100:.0f} % of the "
-                                  f"{ours['mm_gflops']:.0f} GFLOP/s of float32 at::mm", flush=True)
-                        if ours.get("products_s"):
-                            print(f"  {'':8} ours: {ours['time_s'] / ours['products_s']:.2f}x the "
-                                  f"{ours['products_s'] * 1e3:.1f} ms of the three products alone", flush=True)
-                    for name in sorted(slow):
-                        if k != 16:
-                            print(f"  {'student':8} {name:22} not run: as with k = 16, above")
+                comparison.run(k)
     print(f"\nTook {time.monotonic() - start:.0f} s.")
 
 
