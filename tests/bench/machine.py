@@ -9,6 +9,7 @@ import re
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -56,6 +57,26 @@ def must_run(command, environment=None):
     if "failed" in result:
         sys.exit(f"{' '.join(map(str, command))}: {result['failed']}")
     return result
+
+
+def output_of(command, **options):
+    """Runs a program that must succeed, and returns its standard output."""
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False, **options)
+    if done.returncode:
+        sys.exit(f"{command[0]} ended with {done.returncode}:\n{(done.stdout + done.stderr)[-3000:]}")
+    return done.stdout
+
+
+def make_model(engine_bench, config, model_dir):
+    """Writes random bfloat16 weights of a configuration, a file or its values, unless they are there."""
+    if (model_dir / "config.json").exists():
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        if isinstance(config, dict):
+            path = pathlib.Path(directory, "config.json")
+            path.write_text(json.dumps(config), encoding="utf-8")
+            config = path
+        output_of([engine_bench, "make", config, model_dir])
 
 
 def commit():

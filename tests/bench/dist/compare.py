@@ -1,7 +1,7 @@
 """Compares data-parallel training steps on the CPU: bin/dist_bench and DistributedDataParallel, both over Gloo.
 
     deploy/setup --oracle
-    ninja -C build/cpu dist_bench
+    ninja -C build/cpu dist_bench engine_bench
     tests/bench/run dist [--case one_pass] [--case accumulated]
 
 Each program runs two processes of one thread each, on the same random Qwen3 in float32 with the same sequences, loss
@@ -26,7 +26,7 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
-from machine import BINARIES, Load, add_python, check_program, parser_of, processor
+from machine import BINARIES, Load, add_python, check_program, make_model, parser_of, processor
 SHAPE = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "attention_bias": False, "bos_token_id": 1,
          "eos_token_id": 2, "head_dim": 64, "hidden_act": "silu", "hidden_size": 512, "initializer_range": 0.02,
          "intermediate_size": 1536, "max_position_embeddings": 1024, "num_attention_heads": 8, "num_hidden_layers": 8,
@@ -66,7 +66,7 @@ class Program:
         path.write_text(json.dumps(self.settings))
         store = work / f"store-{number}"
         if self.name == "DDP":
-            results = run_ranks(lambda _: [options.python, str(HERE / "peer.py"), "run", str(model), str(path),
+            results = run_ranks(lambda _: [options.python, str(HERE / "peer.py"), str(model), str(path),
                                            str(store)], options.ranks, {"TOKENIZERS_PARALLELISM": "false"})
         else:
             results = run_ranks(lambda _: [options.bench, str(model), str(path)], options.ranks,
@@ -128,6 +128,7 @@ def main():
     parser.add_argument("--case", action="append", choices=list(CASES), help="default: all")
     add_python(parser, "PyTorch")
     parser.add_argument("--bench", default=str(BINARIES / "dist_bench"))
+    parser.add_argument("--engine-bench", default=str(BINARIES / "engine_bench"), help="makes the weights")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--steps", type=int, default=8, help="in each round, after two that warm up")
     parser.add_argument("--rounds", type=int, default=3)
@@ -138,9 +139,7 @@ def main():
     for name in options.case or CASES:
         with tempfile.TemporaryDirectory() as directory:
             work = pathlib.Path(directory)
-            config = work / "config.json"
-            config.write_text(json.dumps(dict(SHAPE, num_hidden_layers=options.layers)))
-            subprocess.run([options.python, str(HERE / "peer.py"), "make", str(config), str(work / "model")], check=True)
+            make_model(options.engine_bench, dict(SHAPE, num_hidden_layers=options.layers), work / "model")
             settings = dict(OPTIONS, **CASES[name], warm_up=2, steps=options.steps)
             programs = [Program("taopd", dict(settings, gradients="whole"))]
             if settings["micro_batches"] > 1:

@@ -1,7 +1,6 @@
 """Runs the training steps of one rank with PyTorch's DistributedDataParallel over Gloo, the peer of bin/dist_bench.
 
-    peer.py make CONFIG.json MODEL_DIR             writes random float32 weights of a Qwen3
-    peer.py run MODEL_DIR OPTIONS.json STORE_FILE  with RANK and WORLD_SIZE
+    peer.py MODEL_DIR OPTIONS.json STORE_FILE  with RANK and WORLD_SIZE
 
 Sequences, loss and optimizer are those of dist_bench.cc. Gradients are views of DDP's buckets, AdamW is fused, and
 only the gradients of the last micro-batch are synchronized. Prints one JSON object as dist_bench does.
@@ -17,31 +16,10 @@ import time
 
 import torch
 import torch.distributed as dist
-from safetensors.torch import save_file
 from torch.nn.parallel import DistributedDataParallel
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "step"))
 from peers import PlainModel, tail_aware_kl  # noqa: E402
-
-
-def make(config_path, directory):
-    config = json.loads(pathlib.Path(config_path).read_text())
-    torch.manual_seed(0)
-    hidden, inner, head = config["hidden_size"], config["intermediate_size"], config["head_dim"]
-    query, key = config["num_attention_heads"] * head, config["num_key_value_heads"] * head
-    shapes = {"model.embed_tokens.weight": (config["vocab_size"], hidden), "model.norm.weight": (hidden,)}
-    for i in range(config["num_hidden_layers"]):
-        layer = {"self_attn.q_proj": (query, hidden), "self_attn.k_proj": (key, hidden),
-                 "self_attn.v_proj": (key, hidden), "self_attn.o_proj": (hidden, query),
-                 "self_attn.q_norm": (head,), "self_attn.k_norm": (head,), "mlp.gate_proj": (inner, hidden),
-                 "mlp.up_proj": (inner, hidden), "mlp.down_proj": (hidden, inner), "input_layernorm": (hidden,),
-                 "post_attention_layernorm": (hidden,)}
-        shapes.update({f"model.layers.{i}.{name}.weight": shape for name, shape in layer.items()})
-    weights = {name: torch.ones(shape) if len(shape) == 1 else torch.randn(shape) * 0.02
-               for name, shape in shapes.items()}
-    pathlib.Path(directory).mkdir(parents=True, exist_ok=True)
-    save_file(weights, str(pathlib.Path(directory) / "model.safetensors"), metadata={"format": "pt"})
-    pathlib.Path(directory, "config.json").write_text(json.dumps(config))
 
 
 def batch_of(numbers, options, vocab_size):
@@ -61,7 +39,7 @@ def run(directory, options_path, store):
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     torch.set_num_threads(options["threads"])
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
-    model = PlainModel(directory)
+    model = PlainModel(directory).float()
     vocab_size = model.config["vocab_size"]
     parallel = DistributedDataParallel(model, gradient_as_bucket_view=True)
     optimizer = torch.optim.AdamW(model.parameters(), lr=options["lr"], betas=(0.9, 0.999), weight_decay=0.0,
@@ -109,7 +87,4 @@ def run(directory, options_path, store):
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "make":
-        make(*sys.argv[2:])
-    else:
-        run(*sys.argv[2:])
+    run(*sys.argv[1:])

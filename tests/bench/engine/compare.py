@@ -29,7 +29,8 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
-from machine import BINARIES, QWEN3, Load, add_python, check_program, commit, dependencies, last_json, parser_of, processor
+from machine import (BINARIES, QWEN3, Load, add_python, check_program, commit, dependencies, last_json, make_model, parser_of,
+                     processor)
 
 # name: (kind, sequences, prompt tokens, top_k or new tokens)
 CASES = {
@@ -107,9 +108,8 @@ def missing_peers(options):
 
 
 def make_models(options, peers, model_dir):
-    if not (model_dir / "config.json").exists():
-        print(f"making random weights in {model_dir}", flush=True)
-        subprocess.run([options.bench, "make", options.config, model_dir], check=True)
+    print(f"random weights are in {model_dir}", flush=True)
+    make_model(options.bench, options.config, model_dir)
     if "llama.cpp" not in peers:
         return
     for dtype in options.dtype:

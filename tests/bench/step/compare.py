@@ -28,7 +28,8 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
-from machine import BINARIES, QWEN3, ROOT, Load, Teacher, add_python, check_program, dependencies, parser_of, processor
+from machine import (BINARIES, QWEN3, ROOT, Load, Teacher, add_python, check_program, dependencies, make_model, output_of,
+                     parser_of, processor)
 RECIPE = ROOT / "deploy/recipes/addition/train.yaml"
 PHASES = ("rollout", "teacher", "forward", "head", "backward", "optimizer")
 # The trainer's metrics by phase. The teacher's phase is the trainer's wait for it after the
@@ -68,14 +69,9 @@ def run_ours(options, case, work):
             "peak_mib": usage.ru_maxrss / 1024 + teacher_peak / 2**20, "others": load.others()}
 
 
-def output_of(options, *command, **variables):
+def run_python(options, *command, **variables):
     """Runs a Python program on options.threads threads, which must succeed. Returns its standard output."""
-    environment = dict(os.environ, OMP_NUM_THREADS=str(options.threads), **variables)
-    done = subprocess.run([options.python, *map(str, command)], env=environment, capture_output=True, text=True,
-                          check=False)
-    if done.returncode:
-        sys.exit(done.stderr[-3000:])
-    return done.stdout
+    return output_of([options.python, *command], env=dict(os.environ, OMP_NUM_THREADS=str(options.threads), **variables))
 
 
 def run_peer(options, case, work):
@@ -84,8 +80,8 @@ def run_peer(options, case, work):
     settings.write_text(json.dumps(dict(case["peer_options"], threads=options.threads, steps=case["peer_warm_up"] +
                                         case["peer_steps"], warm_up_steps=case["peer_warm_up"])))
     load = Load()
-    output = output_of(options, HERE / "peers.py", case["peer"], case["student"], case["teacher"], prompts, settings,
-                       TOKENIZERS_PARALLELISM="false")
+    output = run_python(options, HERE / "peers.py", case["peer"], case["student"], case["teacher"], prompts, settings,
+                        TOKENIZERS_PARALLELISM="false")
     result = json.loads(output.strip().splitlines()[-1])
     for step in result["steps"]:
         step["step"] = sum(step.values())
@@ -100,10 +96,10 @@ def run_tiny_opd(options, work):
         return None
     model, result = work / "tiny_opd.pt", work / "tiny_opd.json"
     if not model.exists():  # not made by an earlier round
-        output_of(options, loop / "mk.py", model, 4, 48, 1.2, "-", 0, 60, 4e-3, 96, 2, 64, 1)
-    output_of(options, loop / "op.py", "--teacher", model, "--student", model, "--objs", "ta_opd", "--ks", 8, "--steps",
-              options.steps, "--lr", 5e-4, "--mini", 2, "--evals", 1000, "--neval", 4, "--out", result,
-              TH=str(options.threads))
+        run_python(options, loop / "mk.py", model, 4, 48, 1.2, "-", 0, 60, 4e-3, 96, 2, 64, 1)
+    run_python(options, loop / "op.py", "--teacher", model, "--student", model, "--objs", "ta_opd", "--ks", 8, "--steps",
+               options.steps, "--lr", 5e-4, "--mini", 2, "--evals", 1000, "--neval", 4, "--out", result,
+               TH=str(options.threads))
     history = json.loads(result.read_text())[0]["hist"]
     # The time runs from the end of the first step to the end of the last, which evaluates 4 prompts
     # twice and updates nothing.
@@ -139,34 +135,26 @@ def pooled(results):
 
 
 def quickstart(options, _):
-    prepare = ["deploy/quickstart", "--prepare-only"]
-    found = subprocess.run(prepare, cwd=ROOT, env=dict(os.environ, QUICKSTART_IS_BUILT="1"), capture_output=True,
-                           text=True, check=False)
-    if found.returncode:
-        sys.exit(found.stdout + found.stderr)
+    output_of(["deploy/quickstart", "--prepare-only"], cwd=ROOT, env=dict(os.environ, QUICKSTART_IS_BUILT="1"))
     models = max((dependencies() / "examples/addition").glob("*/.complete"), key=os.path.getmtime).parent
     lines = [json.loads(line)["prompt"] for line in (models / "data/train.jsonl").read_text().splitlines()]
     script = ("import json,sys;from tokenizers import Tokenizer;t=Tokenizer.from_file(sys.argv[1]);"
               "print(json.dumps([t.encode(p,add_special_tokens=False).ids for p in json.load(sys.stdin)]))")
-    encoded = subprocess.run([options.python, "-c", script, str(models / "data/tokenizer/tokenizer.json")],
-                             input=json.dumps(lines[:36 * 40]), capture_output=True, text=True, check=True)
+    encoded = output_of([options.python, "-c", script, models / "data/tokenizer/tokenizer.json"],
+                        input=json.dumps(lines[:36 * 40]))
     settings = [f'data.train=["{models}/data/train.jsonl"]', "data.val=[]", "trainer.eval_every=0",
                 "trainer.save_every=0"]
     return {"teacher": models / "teacher/model", "student": models / "student/model", "config": RECIPE,
             "settings": settings, "teacher_flags": ["--kv-cache-memory-bytes", "67108864"],
             "teacher_threads": 1, "warm_up": 3, "steps": options.steps, "peer": "plain", "peer_warm_up": 3,
-            "peer_steps": options.steps, "prompts": json.loads(encoded.stdout),
+            "peer_steps": options.steps, "prompts": json.loads(encoded),
             "peer_options": {"max_new_tokens": 49, "top_k": 8, "mini_batches": 2, "lr": 5e-4, "prompts_per_step": 36,
                              "rollouts": 4}}
 
 
 def qwen3(options, work):
     model = pathlib.Path(options.model_dir) if options.model_dir else work / "model"
-    if not (model / "config.json").exists():
-        config = work / "config.json"
-        shape = json.loads(QWEN3.read_text())
-        config.write_text(json.dumps(dict(shape, num_hidden_layers=options.layers)))
-        subprocess.run([options.engine_bench, "make", str(config), str(model)], check=True)
+    make_model(options.engine_bench, dict(json.loads(QWEN3.read_text()), num_hidden_layers=options.layers), model)
     vocabulary = json.loads((model / "config.json").read_text())["vocab_size"]
     prompts = [[(7919 * (64 * i + t) + 11) % (vocabulary - 1000) for t in range(64)] for i in range(4)]
     data, config = work / "prompts.jsonl", work / "train.yaml"

@@ -22,14 +22,13 @@ import json
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
-from machine import BINARIES, parser_of, processor
+from machine import BINARIES, make_model, output_of, parser_of, processor
 NAMES = {"engine": "engine", "metered": "metered", "grpc": "gRPC", "http_compact": "HTTP, base64",
          "http_json": "HTTP, JSON"}
 # The limits: more time than the bare engine, bytes of an answer per token, milliseconds of a cache hit.
@@ -57,15 +56,8 @@ def percentile(values, share):
     return values[min(len(values) - 1, int(share * len(values)))]
 
 
-def run(command):
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"{command[0]} ended with {done.returncode}:\n{done.stderr}")
-    return done.stdout
-
-
 def cache_hit_ms(bin_dir):
-    out = run([f"{bin_dir}/score_cache_bench", f"--benchmark_filter=Hit/{HIT_TOKENS}$", "--benchmark_format=json"])
+    out = output_of([f"{bin_dir}/score_cache_bench", f"--benchmark_filter=Hit/{HIT_TOKENS}$", "--benchmark_format=json"])
     result = json.loads(out[out.index("{"):])["benchmarks"][0]
     return result["real_time"] / 1e3
 
@@ -126,11 +118,10 @@ def main():
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
         model_dir = pathlib.Path(options.model_dir or f"{scratch}/model")
-        if not (model_dir / "config.json").exists():
-            run([f"{options.bin_dir}/engine_bench", "make", options.config, model_dir])
+        make_model(f"{options.bin_dir}/engine_bench", options.config, model_dir)
         load = os.getloadavg()[0]
-        lines = run([f"{options.bin_dir}/teacher_bench", model_dir, options.threads, options.tokens, options.top_k,
-                     options.sequences, options.rounds, options.clients, options.ways]).splitlines()
+        lines = output_of([f"{options.bin_dir}/teacher_bench", model_dir, options.threads, options.tokens, options.top_k,
+                           options.sequences, options.rounds, options.clients, options.ways]).splitlines()
     # Logs go to standard error.
     facts, *cases = [json.loads(line) for line in lines if line.startswith("{")]
     hit_ms = cache_hit_ms(options.bin_dir)
