@@ -251,8 +251,12 @@ def on_device(day, kernels="auto"):
     return ("cpu", "composed") if day.rehearse else ("cuda", kernels)
 
 
-def largest_difference(losses, expected):
-    return max(abs(a - b) / abs(b) for a, b in zip(losses, expected))
+def compare_losses(losses, expected, where):
+    """Returns in words how far losses are from others; `where` says whose those are."""
+    worst = max(abs(a - b) / abs(b) for a, b in zip(losses, expected))
+    if not worst <= LOSS_TOLERANCE:
+        raise Failed(f"losses {losses} against {expected} {where}")
+    return f"losses within {worst:.1e} of"
 
 
 def losses(day):
@@ -261,10 +265,7 @@ def losses(day):
     day.losses = found
     trusted = re.findall(rf"(?m)^\S+ [IW] ((?:{'|'.join(CHECKED_KERNELS)}): .*)$", log)
     (day.out / "self_check.txt").write_text("\n".join(trusted) + "\n", encoding="utf-8")
-    worst = largest_difference(found, expected)
-    if not worst <= LOSS_TOLERANCE:
-        raise Failed(f"losses {found} against {expected} on the CPU")
-    return f"losses within {worst:.1e} of the CPU's, {LOSS_TOLERANCE} allowed"
+    return f"{compare_losses(found, expected, 'on the CPU')} the CPU's, {LOSS_TOLERANCE} allowed"
 
 
 def self_check(day):
@@ -282,10 +283,7 @@ def self_check(day):
 def composed(day):
     expected, _ = train(day, "cpu-composed", ("cpu", "composed"), {})
     found, _ = train(day, "device-composed", on_device(day, "composed"), {})
-    worst = largest_difference(found, expected)
-    if not worst <= LOSS_TOLERANCE:
-        raise Failed(f"losses {found} against {expected} on the CPU")
-    return f"losses within {worst:.1e} of the CPU's with the same compositions"
+    return f"{compare_losses(found, expected, 'on the CPU')} the CPU's with the same compositions"
 
 
 def offload(day):
@@ -299,21 +297,14 @@ def offload(day):
             raise Failed("the refusal does not name optimizer.offload")
         return "refused on a CPU by name"
     found, _ = train(day, "offload", on_device(day), {"optimizer.offload": "true"})
-    worst = largest_difference(found, day.losses)
-    if not worst <= LOSS_TOLERANCE:
-        raise Failed(f"losses {found} against {day.losses} without")
-    return f"losses within {worst:.1e} of those without"
+    return f"{compare_losses(found, day.losses, 'without')} those without"
 
 
 def two_ranks(day):
     if not day.rehearse and day.facts["gpus"] < 2:
         raise Skipped("there is one GPU")
-    kind, kernels = on_device(day)
-    found, _ = train(day, "ranks", (kind, kernels), {}, launcher=["launch", "--nproc", "2", "--"])
-    worst = largest_difference(found, day.losses)
-    if not worst <= LOSS_TOLERANCE:
-        raise Failed(f"losses {found} against {day.losses} of one rank")
-    return f"losses within {worst:.1e} of one rank's"
+    found, _ = train(day, "ranks", on_device(day), {}, launcher=["launch", "--nproc", "2", "--"])
+    return f"{compare_losses(found, day.losses, 'of one rank')} one rank's"
 
 
 # ---- Speed, at Qwen3-0.6B's shape ----
