@@ -284,7 +284,8 @@ class QuickstartTest(StubTree):
 
     def test_bad_arguments(self):
         for arguments, part in ((("--confg", "x"), "unknown argument --confg"), (("--config",), "needs a value"),
-                                (("--config", "absent.yaml"), "absent.yaml does not exist")):
+                                (("--config", "absent.yaml"), "absent.yaml does not exist"),
+                                (("--seed", "08"), "without leading zeros")):
             self.assertIn(part, self.expect(1, *arguments))
         self.assertEqual(self.events(), [])
 
