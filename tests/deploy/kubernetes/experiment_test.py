@@ -70,12 +70,12 @@ class ExperimentTest(unittest.TestCase):
     def test_several_teachers(self):
         """The configuration names their servers: the Job does not."""
         own = self.path / "own.yaml"
-        own.write_text(STORIES.read_text() +
+        own.write_text(STORIES.read_text() + "guard:\n"  # an empty section
                        "teachers:\n  - {name: math, endpoints: [grpc://math:50051], sources: [math]}\n"
                        "  - {name: code, endpoints: [grpc://code:50051]}\n")
         for overlay in KINDS:
             with self.subTest(overlay):
-                objects = self.render("a", "--config", own, "--student", "s", "--overlay", overlay)
+                objects = self.render("a", "--config", own, "--student", "s", "--overlay", overlay, "--set", "guard.patience=4")
                 pod = manifests.workloads(of_kind(objects, KINDS[overlay]))[0][1]["spec"]
                 self.assertFalse([each for each in pod["containers"][0]["args"] if "teacher.endpoints" in each])
                 self.assertIn("grpc://math:50051", of_kind(objects, "ConfigMap")[0]["data"]["train.yaml"])
