@@ -63,6 +63,11 @@ class ContainerfilesTest(unittest.TestCase):
             with self.subTest(path.name):
                 self.assertEqual(lint(path.read_text()), [])
 
+    def test_images_that_do_not_exist(self):
+        for name in ("taopd-none", "taopd-programs", "teacher"):
+            done = run([IMAGES / "build", "--image", name])
+            self.assertEqual((done.returncode, done.stderr), (1, f"images/build: there is no image {name}\n"))
+
     def test_rules(self):
         for name in PROGRAMS:
             with self.subTest(name):
