@@ -247,8 +247,11 @@ class FaultsTest(unittest.TestCase):
 
     def test_archives_are_reproducible(self):
         module = load_script("deploy/release")
-        os.environ["SOURCE_DATE_EPOCH"] = "1700000000"
-        self.addCleanup(os.environ.pop, "SOURCE_DATE_EPOCH")
+        git = self.path / "git"  # every answer is another time, as if somebody commits meanwhile
+        git.write_text("#!/bin/sh\ndate +%N\n")
+        git.chmod(0o755)
+        environment = unittest.mock.patch.dict(os.environ, {"PATH": f"{self.path}:{os.environ['PATH']}", "SOURCE_DATE_EPOCH": ""})
+        self.enterContext(environment)
         sums = []
         for name in ("a", "b"):
             tree = self.path / name
