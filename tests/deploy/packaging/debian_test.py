@@ -43,6 +43,7 @@ class PackagesTest(unittest.TestCase):
         system.inside("dpkg", "-i", f"/tmp/{package.name}")
         for program in ("taopd-teacher", "taopd-trainer"):
             self.assertIn(project_version(), system.inside(program, "--version").split())
+        self.assertTrue((system.root / "usr/lib/systemd/system/taopd-.service.d/confinement.conf").exists())
         for unit in ("taopd-teacher.service", "taopd-trainer@.service"):
             text = (system.root / "usr/lib/systemd/system" / unit).read_text(encoding="ascii")
             [command] = [line.split("=")[1].split()[0] for line in text.splitlines() if line.startswith("ExecStart=")]
