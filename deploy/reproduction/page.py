@@ -9,7 +9,6 @@ import statistics
 
 from verdict import FAILS, HOLDS, NOT_RUN, UNCLEAR, noise
 
-PART = re.compile(r"(<!-- begin: reproduction -->\n).*?(<!-- end -->)", re.S)
 MEANING = {HOLDS: "the rule is met", FAILS: "the rule is not met: the claim does not show at this size",
            UNCLEAR: "the measurement cannot decide"}
 
@@ -72,13 +71,6 @@ def markdown(verdicts, about):
         lines.append(f"| **{v.claim.name}**: {v.claim.claim}{note} ({v.claim.section}) | {v.claim.paper} | {here} | "
                      f"`{v.claim.rule}` | **{v.word}**{seeds} |")
     return "\n".join(lines) + "\n"
-
-
-def replace_part(path, text):
-    before = path.read_text(encoding="utf-8")
-    if not PART.search(before):
-        raise SystemExit(f"reproduce: {path} has no part \"reproduction\"")
-    path.write_text(PART.sub(lambda match: f"{match[1]}\n{text}\n{match[2]}", before), encoding="utf-8")
 
 
 STYLE = """

@@ -1,7 +1,9 @@
 """Reads the numbers that a run has recorded, and how the evaluations at the end of a quickstart were made. Says how
-runs of the addition recipe are compared."""
+runs of the addition recipe are compared, and puts the results into pages."""
 
 import json
+import re
+import sys
 
 LAST_STEPS = 10  # a metric at the end of a run is the mean over these
 # Two accuracies are within noise of each other if the mean of their differences over three seeds is at most this. A
@@ -36,3 +38,13 @@ def temperatures_of(run_dirs):
 def joined(numbers):
     """Returns a list such as "0.6, 1"."""
     return ", ".join(f"{number:g}" for number in numbers)
+
+
+def replace_part(path, part, text, tool):
+    """Replaces what is between "<!-- begin: PART -->" and "<!-- end -->" in a file. Ends `tool` if there is no such part."""
+    before = path.read_text(encoding="utf-8")
+    after, count = re.subn(rf"(<!-- begin: {re.escape(part)} -->\n).*?(<!-- end -->)",
+                           lambda match: f"{match[1]}\n{text}\n{match[2]}", before, flags=re.S)
+    if not count:
+        sys.exit(f"{tool}: {path} has no part \"{part}\"")
+    path.write_text(after, encoding="utf-8")

@@ -160,6 +160,8 @@ class FlowTest(StubTree):
         table = (self.root / "runs/reproduce-quick/reproduction.md").read_text()
         self.assertIn("accuracy, unnormalized: 5.0%", table)
         self.assertIn("**holds** (1 seed)", table)
+        code, output = self.reproduce(*only, "--page-only", "--into", str(self.root / "CMakeLists.txt"))
+        self.assertEqual((code, 'CMakeLists.txt has no part "reproduction"' in output), (1, True), output)
         into = (self.root / "page.md").read_text()
         self.assertNotIn("another day", into)
         self.assertIn(table, into)
