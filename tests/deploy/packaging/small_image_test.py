@@ -77,7 +77,10 @@ class SmallImageTest(unittest.TestCase):
     def test_archive(self):
         configuration, files = read_archive(self.first[0])
         self.assertEqual(problems(configuration, files), [])
-        self.assertEqual(configuration["config"]["Labels"]["org.opencontainers.image.version"], project_version())
+        labels = configuration["config"]["Labels"]
+        self.assertEqual((labels["org.opencontainers.image.version"], labels["taopd.preset"]), (project_version(), "cpu"))
+        self.assertRegex(labels["org.opencontainers.image.created"], r"^20\d\d-\d\d-\d\dT")
+        self.assertTrue(labels["org.opencontainers.image.revision"])
         for name in ("/opt/taopd/sbom.spdx.json", "/opt/taopd/LICENSE", "/opt/taopd/deploy/recipes/addition/train.yaml"):
             self.assertIn(name, files)
 
