@@ -15,6 +15,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARIES = ROOT / "build/cpu/bin"
 QWEN3 = ROOT / "tests/bench/qwen3_0.6b.json"  # the shape of Qwen3-0.6B
+PLAN_TOLERANCE = 0.10  # of a memory plan, as a share of the peak
 
 
 def parser_of(name, description):
@@ -128,6 +129,29 @@ class Load:
     def others(self):
         elapsed_s, busy_s = (b - a for a, b in zip(self.begin, self.now()))
         return max(0.0, busy_s / elapsed_s)
+
+
+def add_plan_options(parser):
+    parser.add_argument("--only", help="names of configurations, separated by semicolons")
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--lines", action="store_true", help="also print the plans")
+
+
+def compare_plans(options, cases, measure):
+    """Prints a table of plans and peaks, which measure(case) returns with the plan's lines. With --check the program ends
+    with 1 if a plan is off by more than PLAN_TOLERANCE."""
+    print("| configuration | planned, MiB | peak, MiB | planned / peak |\n|---|---|---|---|")
+    worst = 0.0
+    for name, case in cases.items():
+        if options.only and name not in options.only.split(";"):
+            continue
+        planned, peak, lines = measure(case)
+        worst = max(worst, abs(planned / peak - 1))
+        print(f"| {name} | {planned / 2**20:.0f} | {peak / 2**20:.0f} | {planned / peak:.3f} |", flush=True)
+        if options.lines:
+            print(lines, flush=True)
+    if options.check and worst > PLAN_TOLERANCE:
+        sys.exit(f"a plan is {worst:.1%} off, more than {PLAN_TOLERANCE:.0%}")
 
 
 def processor():

@@ -14,15 +14,13 @@ import json
 import pathlib
 import random
 import re
-import subprocess
 import sys
 import tempfile
 import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from machine import BINARIES, QWEN3, Teacher, parser_of, processor
+from machine import BINARIES, QWEN3, Teacher, add_plan_options, compare_plans, make_model, parser_of, processor
 
-TOLERANCE = 0.10
 QWEN3_06B = json.loads(QWEN3.read_text(encoding="utf-8"))
 UNTIED = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 1024, "intermediate_size": 2816,
@@ -73,7 +71,10 @@ def use(port, vocab_size, generates):
             assert len(answer["choices"][0]["token_ids"]) == 32, answer
 
 
-def measure(options, model, config, dtype, pool, flags):
+def measure(options, models, case):
+    config, dtype, pool, flags = case
+    model = models / config["architectures"][0]
+    make_model(options.engine_bench, config, model)
     with tempfile.TemporaryDirectory() as work:
         teacher = Teacher(options.teacher, model, pathlib.Path(work), "--served-model-name", "m", "--dtype", dtype,
                           "--kv-cache-memory-bytes", pool, "--max-model-len", "2048", *flags)
@@ -90,27 +91,11 @@ def main():
     parser = parser_of("teacher_memory", __doc__)
     parser.add_argument("--teacher", default=str(BINARIES / "taopd-teacher"))
     parser.add_argument("--engine-bench", default=str(BINARIES / "engine_bench"), help="makes the weights")
-    parser.add_argument("--only", help="names of configurations, separated by semicolons")
-    parser.add_argument("--check", action="store_true")
-    parser.add_argument("--lines", action="store_true", help="also print the plans")
+    add_plan_options(parser)
     options = parser.parse_args()
-    print(f"{processor()}\n\n| configuration | planned, MiB | peak, MiB | planned / peak |\n|---|---|---|---|")
-    worst = 0.0
-    with tempfile.TemporaryDirectory() as work:
-        for name, (config, dtype, pool, flags) in CASES.items():
-            if options.only and name not in options.only.split(";"):
-                continue
-            model = pathlib.Path(work) / config["architectures"][0]
-            if not model.exists():
-                (pathlib.Path(work) / "config.json").write_text(json.dumps(config), encoding="utf-8")
-                subprocess.run([options.engine_bench, "make", f"{work}/config.json", str(model)], check=True)
-            planned, peak, lines = measure(options, model, config, dtype, pool, flags)
-            worst = max(worst, abs(planned / peak - 1))
-            print(f"| {name} | {planned / 2**20:.0f} | {peak / 2**20:.0f} | {planned / peak:.3f} |", flush=True)
-            if options.lines:
-                print(lines, flush=True)
-    if options.check and worst > TOLERANCE:
-        sys.exit(f"a plan is {worst:.1%} off, more than {TOLERANCE:.0%}")
+    print(f"{processor()}\n")
+    with tempfile.TemporaryDirectory() as models:
+        compare_plans(options, CASES, lambda case: measure(options, pathlib.Path(models), case))
 
 
 if __name__ == "__main__":

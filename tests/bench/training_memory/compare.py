@@ -20,8 +20,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from machine import BINARIES, QWEN3, must_run, parser_of
-TOLERANCE = 0.10
+from machine import BINARIES, PLAN_TOLERANCE, QWEN3, add_plan_options, compare_plans, must_run, parser_of
 MODEL = {
     "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 768, "intermediate_size": 2048,
     "num_hidden_layers": 12, "num_attention_heads": 12, "num_key_value_heads": 4, "head_dim": 64, "vocab_size": 32000,
@@ -87,7 +86,7 @@ def adapters_take_less(bench, model):
             peaks[rank] = peak
             print(f"| {dtype}, {f'rank {rank}' if rank else 'all weights'} | {planned / 2**20:.0f} | {peak / 2**20:.0f} | "
                   f"{planned / peak:.3f} | {peak / peaks[0]:.3f} |", flush=True)
-            good = good and abs(planned / peak - 1) <= TOLERANCE
+            good = good and abs(planned / peak - 1) <= PLAN_TOLERANCE
         good = good and peaks[16] < 0.5 * peaks[0]
     return good
 
@@ -95,12 +94,10 @@ def adapters_take_less(bench, model):
 def main():
     parser = parser_of("training_memory", __doc__)
     parser.add_argument("--bench", default=str(BINARIES / "training_memory_bench"))
-    parser.add_argument("--only", help="names of cases, separated by semicolons")
-    parser.add_argument("--check", action="store_true")
     parser.add_argument("--large", action="store_true")
     parser.add_argument("--gradients", action="store_true")
     parser.add_argument("--lora", action="store_true")
-    parser.add_argument("--lines", action="store_true", help="also print the plan's lines")
+    add_plan_options(parser)
     args = parser.parse_args()
     qwen3 = json.loads(QWEN3.read_text(encoding="utf-8"))
     if args.gradients:
@@ -118,19 +115,13 @@ def main():
         if result["updates"] != 1 or result["peak_bytes"] > 12 << 30:
             sys.exit("the step did not train, or took more than 12 GiB")
         return
-    print("| configuration | planned, MiB | peak, MiB | planned / peak |\n|---|---|---|---|")
-    worst = 0.0
-    for name, (rollouts, *sizes) in CASES.items():
-        if args.only and name not in args.only.split(";"):
-            continue
+
+    def measure(case):
+        rollouts, *sizes = case
         result = run(args.bench, MODEL, rollouts, 0, settings_of(*sizes))
-        planned, peak = result["planned_bytes"], result["peak_bytes"]
-        worst = max(worst, abs(planned / peak - 1))
-        print(f"| {name} | {planned / 2**20:.0f} | {peak / 2**20:.0f} | {planned / peak:.3f} |", flush=True)
-        if args.lines:
-            print(json.dumps(result, indent=1), flush=True)
-    if args.check and worst > TOLERANCE:
-        sys.exit(f"the plan is {worst:.1%} off, more than {TOLERANCE:.0%}")
+        return result["planned_bytes"], result["peak_bytes"], json.dumps(result, indent=1)
+
+    compare_plans(args, CASES, measure)
 
 
 if __name__ == "__main__":
