@@ -26,14 +26,14 @@ struct ModelCommand {
   Kind kind = Kind::kInfer;
 
   // kLoad
-  std::string model_dir, merged_adapter_dir;
-  KernelUse use;  // with the rank's own device
+  std::string model_dir = {}, merged_adapter_dir = {};
+  KernelUse use = {};  // with the rank's own device
   int64_t num_threads = 0;
   int64_t rank = 0, num_ranks = 1;
   int64_t master_port = 0;  // port of 127.0.0.1 on which rank 0 listens
   // kInfer: the batch, sequence by sequence.
-  std::vector<int64_t> token_ids, num_rows, past_lens;
-  std::vector<std::vector<int32_t>> block_tables;
+  std::vector<int64_t> token_ids = {}, num_rows = {}, past_lens = {};
+  std::vector<std::vector<int32_t>> block_tables = {};
   // kInfer, kCopyBlock: the pages.
   int64_t num_blocks = 0;
   bool for_whole_sequences = false;
@@ -41,10 +41,10 @@ struct ModelCommand {
   // kLogits, kScore: the number of rows that follow.
   int64_t hidden_rows = 0;
   // kScore
-  std::vector<int32_t> sampled_ids;  // empty if there are none
-  std::vector<int32_t> candidate_ids;
+  std::vector<int32_t> sampled_ids = {};  // empty if there are none
+  std::vector<int32_t> candidate_ids = {};
   int64_t num_candidates = 0;  // per row
-  ScoringOptions scoring;
+  ScoringOptions scoring = {};
 
   std::string Encode() const;  // CBOR
   static absl::StatusOr<ModelCommand> Decode(const std::string& bytes);
