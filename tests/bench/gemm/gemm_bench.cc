@@ -82,7 +82,7 @@ void PrintShape(const Shape& shape, at::ScalarType dtype,
       at::rand({shape.num_outputs, shape.num_inputs}, at::kFloat).sub_(0.5).to(dtype);
   const PackedWeight weight({matrix});
   for (const cpu::PackedGemm* gemm : gemms) {
-    PrintLine(shape, matrix, gemm->name,
+    PrintLine(shape, matrix, testing::NameOf(gemm),
               [&](const at::Tensor& x, const at::Tensor& y) { weight.MultiplyInto(x, y, *gemm); });
   }
   PrintLine(shape, matrix, "at::linear",
@@ -94,7 +94,9 @@ int Main(int argc, char** argv) {
   at::set_num_threads(1);
   std::vector<const cpu::PackedGemm*> gemms;
   for (const cpu::PackedGemm* gemm : testing::SupportedPackedGemms()) {
-    const auto named = [&](const char* name) { return std::strcmp(name, gemm->name) == 0; };
+    const auto named = [&](const char* name) {
+      return std::strcmp(name, testing::NameOf(gemm)) == 0;
+    };
     if (argc == 1 || std::any_of(argv + 1, argv + argc, named)) gemms.push_back(gemm);
   }
   if (gemms.empty()) {
