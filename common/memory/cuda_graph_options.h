@@ -3,7 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
+#include "common/base/status.h"
+#include "common/config/kernel_mode.h"
 #include "common/config/settings.h"
 
 namespace taopd {
@@ -29,6 +32,18 @@ struct CudaGraphOptions {
   // positions for which it has room.
   int64_t max_seq_len = 8192;
 };
+
+// Returns INVALID_ARGUMENT if no engine with these options can capture decode steps, on any device.
+inline absl::Status CheckCanCapture(const std::string& kernels, int64_t tensor_parallel_size) {
+  if (kernels == kKernelsComposed) {
+    return InvalidArgument("kernels = composed has no kernel that a graph can replay");
+  }
+  if (tensor_parallel_size > 1) {
+    return InvalidArgument("CUDA graphs do not work with tensor_parallel_size ",
+                           tensor_parallel_size, ": must be 1");
+  }
+  return absl::OkStatus();
+}
 
 inline constexpr int64_t kDefaultCaptureSize = 512;
 inline constexpr int64_t kMaxCaptureSize = 4096;  // the limit of max_capture_size

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "common/config/kernel_mode.h"
 #include "common/model/config/dtype.h"
 #include "taopd/base/round_up.h"
 
@@ -50,7 +49,7 @@ absl::Status CheckCaptureLimits(const CudaGraphOptions& options, int64_t max_num
 namespace {
 
 // Returns why decode steps cannot be captured, or OK.
-absl::Status CheckCanCapture(const ModelConfig& config, const CaptureConditions& conditions) {
+absl::Status CheckConditions(const ModelConfig& config, const CaptureConditions& conditions) {
   if (conditions.on_cpu) {
     return InvalidArgument("CUDA graphs need a CUDA device, but the model is on a CPU");
   }
@@ -59,14 +58,7 @@ absl::Status CheckCanCapture(const ModelConfig& config, const CaptureConditions&
         "CUDA graphs need a KV cache, which has 0 bytes: an engine that only scores has no decode "
         "steps");
   }
-  if (conditions.kernels == kKernelsComposed) {
-    return InvalidArgument(
-        "CUDA graphs do not work with kernels = composed, which has none that can be replayed");
-  }
-  if (conditions.tensor_parallel_size > 1) {
-    return InvalidArgument("CUDA graphs do not work with tensor_parallel_size ",
-                           conditions.tensor_parallel_size, ": must be 1");
-  }
+  TAOPD_RETURN_IF_ERROR(CheckCanCapture(conditions.kernels, conditions.tensor_parallel_size));
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     if (!config.IsSparse(layer)) continue;
     return InvalidArgument("CUDA graphs do not work with ", config.architecture,
@@ -86,7 +78,7 @@ absl::Status CheckCanCapture(const ModelConfig& config, const CaptureConditions&
 absl::StatusOr<bool> UsesCudaGraphs(const CudaGraphOptions& options, const ModelConfig& config,
                                     const CaptureConditions& conditions) {
   if (options.use == CudaGraphUse::kNever) return false;
-  const absl::Status possible = CheckCanCapture(config, conditions);
+  const absl::Status possible = CheckConditions(config, conditions);
   if (options.use == CudaGraphUse::kAlways || options.max_capture_size > 0) {
     TAOPD_RETURN_IF_ERROR(possible);
   }

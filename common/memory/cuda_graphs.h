@@ -34,7 +34,7 @@ int64_t PaddedSize(const std::vector<int64_t>& sizes, int64_t num_rows);
 
 // Checks only the numbers. Returns INVALID_ARGUMENT naming the option.
 absl::Status CheckCaptureLimits(const CudaGraphOptions& options, int64_t max_num_seqs);
-// What decides, beside the model, whether an engine can capture its decode steps.
+// The conditions, besides the model, under which an engine can capture its decode steps.
 struct CaptureConditions {
   DataType dtype = DataType::kBFloat16;
   bool on_cpu = false;

@@ -61,6 +61,10 @@ absl::Status ValidateCudaGraphs(const TeacherOptions& options) {
                              ": cuda_graphs is false, and no decode step is captured");
     }
   }
+  if (graphs.use == CudaGraphUse::kAlways) {
+    TAOPD_RETURN_IF_ERROR(Annotate(CheckCanCapture(options.kernels, options.tensor_parallel_size),
+                                   "cuda_graphs = true"));
+  }
   return CheckCaptureLimits(graphs, options.max_num_seqs);
 }
 

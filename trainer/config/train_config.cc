@@ -315,6 +315,10 @@ absl::Status CheckSteps(const TrainConfig& config) {
   const std::string of_best = FirstGiven(config.trainer, {"early_stop_evaluations", "best_is"});
   if (!of_best.empty() && config.trainer.best_metric.empty())
     return InvalidArgument("trainer.", of_best, ": needs trainer.best_metric, which is empty");
+  if (config.rollout.cuda_graphs == CudaGraphUse::kAlways) {
+    TAOPD_RETURN_IF_ERROR(
+        Annotate(CheckCanCapture(config.trainer.kernels, 1), "rollout.cuda_graphs = true"));
+  }
   if (config.data.train_batch_size % config.trainer.mini_batch_size != 0) {
     return InvalidArgument("trainer.mini_batch_size = ", config.trainer.mini_batch_size,
                            ": must divide data.train_batch_size = ", config.data.train_batch_size);

@@ -70,6 +70,8 @@ TEST(TeacherOptionsTest, ChecksTheSizesOfCudaGraphs) {
   // Refused rather than ignored.
   EXPECT_THAT(Parse("--model m --cuda-graphs false --max-cudagraph-capture-size 64").err,
               HasSubstr("max_cudagraph_capture_size = 64: cuda_graphs is false"));
+  EXPECT_THAT(Parse("--model m --kernels composed --cuda-graphs true").err,
+              HasSubstr("cuda_graphs = true: kernels = composed has no kernel"));
   EXPECT_THAT(Parse("--model m --max-num-seqs 8 --max-cudagraph-capture-size 9").err,
               HasSubstr("max_cudagraph_capture_size 9 exceeds max_num_seqs 8"));
 }

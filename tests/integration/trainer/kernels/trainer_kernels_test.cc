@@ -43,7 +43,7 @@ TEST_F(KernelsTest, TheQuickstartsModelTrainsAlikeWithoutTheKernels) {
 TEST_F(KernelsTest, UnknownKernelsAndGraphsWithoutThemAreRefused) {
   ExpectTrainFails({kNobody, "trainer.kernels=aten"}, 64, "trainer.kernels");
   ExpectTrainFails({kNobody, "trainer.kernels=composed", "rollout.cuda_graphs=true"}, 64,
-                   "rollout.cuda_graphs = true: trainer.kernels = composed");
+                   "rollout.cuda_graphs = true: kernels = composed");
 }
 
 }  // namespace
