@@ -103,7 +103,10 @@ TEST(SaveInProgressTest, AThreadThatCannotStartIsAnErrorOfAll) {
   const TempDir dir;
   WithStore(dir.path(), [&](ProcessGroup& group, CheckpointStore* store) {
     for (const int64_t step : {3, 4}) {
+      // The size is that of all ranks, because they are threads of this process.
+      EXPECT_OK(Barrier(group));
       if (group.is_root()) SetStackSize(step == 3 ? size_t{1} << 50 : size_t{8} << 20);
+      EXPECT_OK(Barrier(group));
       const auto save = SaveInProgress::Start(
           &group, store, step, [&](const std::string& to) { return WritePart(group, to); });
       EXPECT_TRUE(save->IsDone(/*waits=*/true));
