@@ -10,13 +10,14 @@
 #include <cerrno>
 #include <charconv>
 #include <csignal>
-#include <cstring>
+#include <cstdlib>
 #include <filesystem>
 #include <set>
 #include <utility>
 
 #include "common/base/file_descriptor.h"
 #include "common/base/log.h"
+#include "common/io/atomic_file.h"
 #include "common/io/file.h"
 #include "trainer/checkpoint/manifest.h"
 
@@ -54,10 +55,10 @@ class TemporaryDirectory {
   static absl::StatusOr<std::unique_ptr<TemporaryDirectory>> Make(const std::string& path) {
     TAOPD_RETURN_IF_ERROR(RemoveAll(path));
     if (mkdir(path.c_str(), 0755) != 0) {
-      return Internal("cannot create ", path, ": ", std::strerror(errno));
+      return FileError("create", path, errno);
     }
     FileDescriptor fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (fd.get() < 0) return Internal("cannot open ", path, ": ", std::strerror(errno));
+    if (fd.get() < 0) return FileError("open", path, errno);
     // Without locks in the file system, the process id must suffice.
     flock(fd.get(), LOCK_EX | LOCK_NB);
     return std::unique_ptr<TemporaryDirectory>(new TemporaryDirectory(path, std::move(fd)));

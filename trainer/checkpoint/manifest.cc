@@ -4,12 +4,12 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <vector>
 
 #include "common/base/file_descriptor.h"
+#include "common/io/atomic_file.h"
 #include "common/io/file.h"
 #include "common/io/jsonl.h"
 #include "common/io/sha256.h"
@@ -26,9 +26,8 @@ constexpr int64_t kVersion = 1;
 // of that file.
 absl::Status SyncFile(const std::string& path) {
   const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) return Internal("cannot open ", path, ": ", std::strerror(errno));
-  if (fsync(file.get()) == 0) return absl::OkStatus();
-  return Internal("cannot fsync ", path, ": ", std::strerror(errno));
+  if (file.get() < 0) return FileError("open", path, errno);
+  return fsync(file.get()) == 0 ? absl::OkStatus() : FileError("fsync", path, errno);
 }
 
 // Returns whether a name stays inside the checkpoint.

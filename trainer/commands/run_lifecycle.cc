@@ -2,6 +2,7 @@
 
 #include "common/base/log.h"
 #include "common/io/file.h"
+#include "common/model/torch_errors.h"
 
 namespace taopd {
 namespace {
@@ -93,10 +94,11 @@ absl::StatusOr<bool> RunLifecycle::WaitForNextStep() {
 
 absl::Status RunLifecycle::SaveIfDue(int64_t save_every) {
   // A save may have failed on some ranks only, so each rank asks for those that it owes.
-  const SaveKind own_request = !group_.is_root() ? (is_save_owed_ ? kSaveNow : kNoSave)
-                               : run_state_.TakeSaveRequest() || is_save_owed_ ? kSaveNow
-                               : save_interval_.IsDue(absl::Now())             ? kStartSave
-                                                                               : kNoSave;
+  SaveKind own_request = is_save_owed_ ? kSaveNow : kNoSave;
+  if (group_.is_root()) {
+    if (run_state_.TakeSaveRequest()) own_request = kSaveNow;
+    if (own_request == kNoSave && save_interval_.IsDue(absl::Now())) own_request = kStartSave;
+  }
   TAOPD_ASSIGN_OR_RETURN(const int64_t request,
                          WithExitCode(kExitUnavailable, group_.AgreeOnLargest(own_request)));
   if (run_.is_last()) return SaveUntilStored();
@@ -224,9 +226,14 @@ absl::Status RunLifecycle::RetryUntilStored(const std::string& what,
   while (!stored.ok()) {
     run_state_.Progress();  // the wait is no stall, whatever its length
     const bool gives_up = run_state_.WaitForGiveUp(kStoragePause);
-    TAOPD_ASSIGN_OR_RETURN(const int64_t any_gives_up,
-                           WithExitCode(kExitUnavailable, group_.AgreeOnLargest(gives_up ? 1 : 0)));
-    if (any_gives_up > 0)
+    // No rank can write what is on a lost device, however long it waits.
+    TAOPD_ASSIGN_OR_RETURN(
+        const int64_t leave,
+        WithExitCode(kExitUnavailable, group_.AgreeOnLargest(CudaDeviceIsLost() ? 2
+                                                             : gives_up         ? 1
+                                                                                : 0)));
+    if (leave == 2) return WithExitCode(kExitInternal, stored);
+    if (leave == 1)
       return WithExitCode(kExitStorage, Annotate(stored, Concat(what, " is given up; ", saved)));
     stored = attempt();
   }

@@ -1,5 +1,6 @@
 #include "trainer/run/run_checkpoints.h"
 
+#include "common/base/log.h"
 #include "common/io/file.h"
 #include "common/model/torch_errors.h"
 #include "trainer/checkpoint/manifest.h"
@@ -112,6 +113,7 @@ absl::StatusOr<std::string> RunCheckpoints::Find(int64_t step) {
   std::string path;
   if (group_->is_root() && store_ != nullptr) {
     const auto all = store_->List();
+    if (!all.ok()) LogWarning("cannot list the checkpoints", {{"error", all.status()}});
     for (const CheckpointRef& ref : all.value_or(std::vector<CheckpointRef>())) {
       if (ref.step == step && ref.mini_batch == 0 &&
           VerifyCheckpoint(ref.path, step, /*hashes=*/false).ok()) {

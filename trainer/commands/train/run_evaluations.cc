@@ -232,8 +232,10 @@ absl::Status RunEvaluations::Failed(int64_t step, const absl::Status& status) {
     LogInfo("stopping", {{"reason", std::string(status.message())}});
     return lifecycle_.Stopped();
   }
-  return WithExitCode(IsServerAway(status) ? kExitUnavailable : kExitData,
-                      Annotate(status, "evaluation"));
+  const ExitCode code = IsServerAway(status)       ? kExitUnavailable
+                        : absl::IsInternal(status) ? kExitInternal
+                                                   : kExitData;
+  return WithExitCode(code, Annotate(status, "evaluation"));
 }
 
 void RunEvaluations::ObserveMetrics(int64_t step, const Metrics& metrics) {
