@@ -29,9 +29,9 @@ absl::StatusOr<T> WithExitCode(ExitCode code, absl::StatusOr<T> result) {
 }
 
 // Returns the status of a Status or a StatusOr.
-inline const absl::Status& StatusOf(const absl::Status& status) { return status; }
+inline const absl::Status& ToStatus(const absl::Status& status) { return status; }
 template <typename T>
-const absl::Status& StatusOf(const absl::StatusOr<T>& result) {
+const absl::Status& ToStatus(const absl::StatusOr<T>& result) {
   return result.status();
 }
 
@@ -61,7 +61,7 @@ Result BadData(Result result) {
 // For a failure of loading a model: RESOURCE_EXHAUSTED means that the memory does not suffice.
 template <typename Result>
 Result BadModel(Result result) {
-  const bool is_short = absl::IsResourceExhausted(StatusOf(result));
+  const bool is_short = absl::IsResourceExhausted(ToStatus(result));
   return WithExitCode(is_short ? kExitOutOfMemory : kExitData, std::move(result));
 }
 

@@ -43,7 +43,7 @@ class Progress {
 // Gives a failed evaluation its code: kExitUnavailable if a server is away, else kExitData.
 template <typename Result>
 Result FromMeasure(Result result) {
-  const bool is_away = IsServerAway(StatusOf(result));
+  const bool is_away = IsServerAway(ToStatus(result));
   return WithExitCode(is_away ? kExitUnavailable : kExitData, std::move(result));
 }
 

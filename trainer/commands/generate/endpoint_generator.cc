@@ -13,7 +13,7 @@ using Json = nlohmann::ordered_json;
 // Gives an error of the server its code.
 template <typename Result>
 Result FromServer(Result result) {
-  const absl::Status& status = StatusOf(result);
+  const absl::Status& status = ToStatus(result);
   const bool is_away = absl::IsUnavailable(status) || absl::IsPermissionDenied(status);
   const bool is_usage = absl::IsInvalidArgument(status) || absl::IsNotFound(status);
   const ExitCode code = is_away ? kExitUnavailable : is_usage ? kExitUsage : kExitData;
