@@ -19,8 +19,9 @@
 // Waiting requests fail with UNAVAILABLE if no worker has been ready for options.outage_budget, and
 // with FAILED_PRECONDITION as soon as all workers are left out. Both errors name every worker and
 // its last error. A request also fails, with its last error, if five answers to it were internal
-// errors or exceeded the time limit, or if ready workers have refused it 20 times (UNAVAILABLE)
-// during options.outage_budget.
+// errors or exceeded the time limit, if ready workers have refused it at least 20 times over more
+// than options.outage_budget (UNAVAILABLE), or after 20 answers from workers with other weights
+// (FAILED_PRECONDITION).
 //
 // Threads: Generate, SetWeights, CancelAll and Connect are called by one thread; stats by any.
 // `done` runs on threads of this object. Each worker has one thread of its own for Check and
