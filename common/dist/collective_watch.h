@@ -38,7 +38,7 @@ class CollectiveWatch {
   };
 
   explicit CollectiveWatch(Options options);
-  // Ends the thread. Neither function is called any more.
+  // Ends the thread. No callback runs after the destructor returns.
   ~CollectiveWatch();
   CollectiveWatch(const CollectiveWatch&) = delete;
   CollectiveWatch& operator=(const CollectiveWatch&) = delete;

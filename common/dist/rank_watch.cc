@@ -26,7 +26,7 @@ constexpr size_t kMaxLine = 4096;
 constexpr size_t kMaxStrangers = 64;
 
 void Send(int fd, const std::string& line) {
-  // The silence of a peer that does not read until the buffer is full reveals its failure.
+  // If a peer stops reading until the buffer is full, its silence reveals the failure.
   (void)!send(fd, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 

@@ -1,6 +1,8 @@
 #include "trainer/control/control_server.h"
 
+#include <absl/synchronization/mutex.h>
 #include <absl/synchronization/notification.h>
+#include <absl/time/clock.h>
 #include <httplib.h>
 #include <sys/socket.h>
 

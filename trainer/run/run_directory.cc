@@ -96,7 +96,8 @@ absl::Status Recover(const std::string& run_dir) {
       LogWarning("restoring a run that was not yet replaced", {{"dir", run_dir}});
       TAOPD_RETURN_IF_ERROR(PutBack(run_dir, aside));
     } else {
-      TAOPD_RETURN_IF_ERROR(name == kKeptDir ? NameKept(run_dir) : RemoveAll(aside));
+      TAOPD_RETURN_IF_ERROR(std::string_view(name) == kKeptDir ? NameKept(run_dir)
+                                                               : RemoveAll(aside));
     }
   }
   return absl::OkStatus();

@@ -1,6 +1,7 @@
-// Tells systemd how a service fares, with the protocol of sd_notify(3): one datagram per message to
-// the socket that NOTIFY_SOCKET names. In a unit with Type=notify and WatchdogSec, the service
-// counts as started after READY=1, and is killed and started again if WATCHDOG=1 stays away.
+// Tells systemd the state of a service, with the protocol of sd_notify(3): one datagram per message
+// to the socket that NOTIFY_SOCKET names. In a unit with Type=notify and WatchdogSec, the service
+// counts as started after READY=1, and is killed and started again if no WATCHDOG=1 arrives in
+// time.
 //
 // Without NOTIFY_SOCKET nothing is sent. A message that cannot be sent is logged; it never makes
 // the program fail. Thread-safe, apart from WatchWith.

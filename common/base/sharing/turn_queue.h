@@ -4,7 +4,7 @@
 // waits for at most one job of each other client.
 //
 // A client that already has a turn gets another one only within its share of the turns (FitsShare,
-// fair_share.h). A client that comes anew starts with the lowest count among the clients that have
+// fair_share.h). A new client starts with the lowest count among the clients that have
 // jobs. It is forgotten when its last job is done. Not thread-safe.
 #pragma once
 

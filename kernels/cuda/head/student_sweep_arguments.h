@@ -15,7 +15,7 @@ struct SweepSums {
   float sum_x = 0;      // sum of e (z - r) * scale
 };
 
-// What pass 3 needs of pass 2.
+// The results of pass 2 that pass 3 reads.
 struct SweepResults {
   float* taken = nullptr;           // [rows, k], the logits of the support
   float* sampled_logits = nullptr;  // [rows]

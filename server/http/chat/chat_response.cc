@@ -41,7 +41,7 @@ absl::Status AppendChatChoice(const ChatRequest& request, const ServedModel& mod
   if (!answer.calls.empty()) AppendToolCalls(answer.calls, out);
   *out += "\"reasoning\":null},\"logprobs\":";
   TAOPD_RETURN_IF_ERROR(AppendChatLogprobs(request, choice.ids(), generated, tokens, out));
-  // As in vLLM: a forced list counts as calls if it is complete, a named function never.
+  // As in vLLM, a forced list counts as calls only if it is complete. A named function never does.
   const bool called =
       forced ? request.forced_calls == ForcedCalls::kList && generated.finish == FinishReason::kStop
              : !answer.calls.empty();
