@@ -180,7 +180,7 @@ MUTANTS = [
         ("sums without the temperature", "static_cast<float>(1.0 / row->temperature)", "1.0f")),
     # ---- trainer/checkpoint ----
     *of("checkpoint_fault_test", "*", "trainer/checkpoint/manifest.cc",
-        ("files are not synced", "if (fsync(file.get()) == 0) return", "return")),
+        ("files are not synced", "return fsync(file.get()) == 0 ?", "return true ?")),
     *of("trainer_test", STORE, "trainer/checkpoint/manifest.cc",
         ("hashes are not compared", "if (*hash != file.sha256)", "if (false)"),
         ("sizes are not compared", "if (static_cast<int64_t>(size_bytes) != file.size_bytes)", "if (false)"),
