@@ -23,7 +23,7 @@ RetryingClient::RetryingClient(const RetryOptions& options, ScoreTransport* tran
       clock_(clock),
       backoff_(options),
       endpoints_(options, &backoff_),
-      made_(clock->Now()) {
+      created_at_(clock->Now()) {
   timer_ = std::thread([this] { RunTimer(); });
 }
 
@@ -64,7 +64,7 @@ TeacherClientStats RetryingClient::stats() const {
   stats.in_flight = endpoints_.num_in_flight();
   stats.waiting = endpoints_.outage_since() != absl::InfiniteFuture();
   const absl::Time now = clock_->Now();
-  stats.age = now - made_;
+  stats.age = now - created_at_;
   stats.endpoints = endpoints_.stats(now);
   return stats;
 }

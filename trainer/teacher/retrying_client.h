@@ -126,7 +126,7 @@ class RetryingClient {
   int64_t num_active_ ABSL_GUARDED_BY(mutex_) = 0;       // attempts and answers being delivered
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
   TeacherClientStats stats_ ABSL_GUARDED_BY(mutex_);
-  const absl::Time made_;
+  const absl::Time created_at_;
   std::thread timer_;  // last, because it uses all of the above
 };
 
