@@ -76,27 +76,27 @@ ConsoleSink::~ConsoleSink() {
 absl::Status ConsoleSink::Write(int64_t step, const Metrics& metrics) {
   for (const auto& [name, value] : metrics) last_values_[name] = value;
   step_time_.Add(metrics);
-  const bool milestone =
+  const bool is_milestone =
       std::any_of(options_.columns.begin(), options_.columns.end(), [&](const auto& column) {
-        return column.milestone &&
+        return column.is_milestone &&
                std::any_of(metrics.begin(), metrics.end(),
                            [&](const auto& metric) { return metric.first == column.name; });
       });
   const std::string line = StatusLine(step);
-  const bool last = options_.total_steps > 0 && step >= options_.total_steps;
-  if (options_.terminal) {
-    if (milestone && last) status_line_.clear();  // the line that stays is also the status line
-    if (milestone) WriteLine(line);
-    if (!milestone || !last) {
+  const bool is_last = options_.total_steps > 0 && step >= options_.total_steps;
+  if (options_.is_terminal) {
+    if (is_milestone && is_last) status_line_.clear();  // the line that stays replaces it
+    if (is_milestone) WriteLine(line);
+    if (!is_milestone || !is_last) {
       status_line_ = Shortened(line, std::max(options_.terminal_width - 1, 1));
       *out_ << kClearLine << status_line_;
     }
   } else if (const absl::Time now = clock_->Now();
-             milestone || (!last && now - last_plain_line_ >= options_.plain_interval)) {
+             is_milestone || (!is_last && now - last_plain_line_ >= options_.plain_interval)) {
     last_plain_line_ = now;
     last_line_.clear();
     WriteLine(line);
-  } else if (last) {
+  } else if (is_last) {
     last_line_ = line;
   }
   out_->flush();
@@ -126,9 +126,9 @@ std::string ConsoleSink::StatusLine(int64_t step) const {
 }
 
 void ConsoleSink::WriteLine(const std::string& line) {
-  if (options_.terminal) *out_ << kClearLine;
+  if (options_.is_terminal) *out_ << kClearLine;
   *out_ << line << '\n';
-  if (options_.terminal) *out_ << status_line_;
+  if (options_.is_terminal) *out_ << status_line_;
 }
 
 }  // namespace taopd

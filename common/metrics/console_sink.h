@@ -30,7 +30,7 @@ struct ConsoleColumn {
   std::string label;  // "loss"; a label that starts with a space follows the value: " tok/s"
   int precision = 3;  // digits after the point; for kSignificant, digits in all
   Style style = Style::kFixed;
-  bool milestone = false;  // a write of this metric leaves a line, whatever the interval is
+  bool is_milestone = false;  // whether each write of this metric leaves a line
 };
 
 // The columns of the line above, for the metrics that the trainer writes.
@@ -38,10 +38,10 @@ std::vector<ConsoleColumn> DefaultConsoleColumns();
 
 struct ConsoleOptions {
   std::vector<ConsoleColumn> columns = DefaultConsoleColumns();
-  int64_t total_steps = 0;  // 0 if unknown; no ETA is shown then
-  int64_t first_step = 0;   // steps done before this process started (a resumed run)
-  bool terminal = false;    // whether to rewrite one line (isatty of the stream's descriptor)
-  int terminal_width = 80;  // the status line is cut to this width, so that it stays one line
+  int64_t total_steps = 0;   // 0 if unknown; no ETA is shown then
+  int64_t first_step = 0;    // steps done before this process started (a resumed run)
+  bool is_terminal = false;  // whether to rewrite one line (isatty of the stream's descriptor)
+  int terminal_width = 80;   // the status line is cut to this width, so that it stays one line
   absl::Duration plain_interval = absl::ZeroDuration();  // zero: a line for every step
 };
 

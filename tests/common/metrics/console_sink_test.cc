@@ -66,17 +66,17 @@ TEST_F(ConsoleSinkTest, PlainLinesKeepTheirInterval) {
 }
 
 TEST_F(ConsoleSinkTest, TheLastStepHasOneLine) {
-  for (const bool terminal : {false, true}) {
+  for (const bool is_terminal : {false, true}) {
     {
       ConsoleSink sink({.columns = {{"v", "v", 0}, {"e", "e", 0, Style::kFixed, true}},
                         .total_steps = 2,
-                        .terminal = terminal},
+                        .is_terminal = is_terminal},
                        &out_, &clock_);
       EXPECT_OK(sink.Write(1, {{"v", 1}}));
       EXPECT_OK(sink.Write(2, {{"v", 2}}));
       Output();
       EXPECT_OK(sink.Write(2, {{"e", 3}}));
-      EXPECT_EQ(Output(), terminal ? "\r\x1b[Kstep 2/2  v 2  e 3\n" : "step 2/2  v 2  e 3\n");
+      EXPECT_EQ(Output(), is_terminal ? "\r\x1b[Kstep 2/2  v 2  e 3\n" : "step 2/2  v 2  e 3\n");
     }
     EXPECT_EQ(Output(), "");
   }
@@ -85,7 +85,7 @@ TEST_F(ConsoleSinkTest, TheLastStepHasOneLine) {
 TEST_F(ConsoleSinkTest, ATerminalKeepsOneLine) {
   {
     ConsoleSink sink({.columns = {{"v", "v", 0}, {"e", "e", 0, Style::kFixed, true}},
-                      .terminal = true,
+                      .is_terminal = true,
                       .terminal_width = 10},
                      &out_, &clock_);
     EXPECT_OK(sink.Write(1, {{"v", 1}}));

@@ -121,8 +121,8 @@ absl::StatusOr<std::unique_ptr<RunOutput>> RunOutput::Open(const RunOutputOption
   if (!options.settings.empty()) LogFailure(tensorboard->WriteHparams(options.settings));
   ConsoleOptions console = {.total_steps = options.total_steps,
                             .first_step = resumed ? options.resume_step : 0,
-                            .terminal = isatty(STDOUT_FILENO) == 1};
-  if (!console.terminal) console.plain_interval = absl::Seconds(5);
+                            .is_terminal = isatty(STDOUT_FILENO) == 1};
+  if (!console.is_terminal) console.plain_interval = absl::Seconds(5);
   return std::make_unique<RunOutputFiles>(std::move(jsonl), std::move(samples),
                                           std::move(tensorboard), console, clock);
 }
