@@ -16,8 +16,8 @@ enum ExitCode : int {
   kExitOutOfMemory = 71,
   // The device refuses all work since a kernel failed on it. A new process may be able to use it.
   kExitDevice = 72,
-  // The state could not be written, and the run was told to give up; or the disk has no room for a
-  // checkpoint at the start.
+  // The state could not be written, and the run was told to give up, or the disk has too little
+  // space for a checkpoint at the start.
   kExitStorage = 74,
   // Stopped by a signal. The state is saved, and a scheduler starts the run again with --resume.
   kExitStopped = 75,

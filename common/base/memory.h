@@ -17,8 +17,8 @@ constexpr int64_t BytesOfMib(double mib) { return static_cast<int64_t>(mib * (in
 constexpr int64_t BytesOfGib(double gib) { return static_cast<int64_t>(gib * (int64_t{1} << 30)); }
 
 // Returns the number that follows `name` at the beginning of a line of a file such as
-// /proc/meminfo; with an empty name, the first number of a line. Returns nullopt if there is none,
-// as with "unlimited" and "max".
+// /proc/meminfo; with an empty name, the number with which a line begins. Returns nullopt if there
+// is none, as with "unlimited" and "max".
 std::optional<int64_t> NumberAfter(const std::string& path, const std::string& name);
 
 // Returns the smaller of two sizes:

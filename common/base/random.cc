@@ -19,7 +19,7 @@ uint64_t Mix(uint64_t x) {
   return x ^ (x >> 33);
 }
 
-// Takes the next words of a stream. A block is computed once for all of them that it has.
+// Returns the next words of a stream. Words of one block share its computation.
 template <size_t kNumWords>
 std::array<uint32_t, kNumWords> NextWords(uint64_t seed, uint64_t* position) {
   std::array<uint32_t, kNumWords> words;

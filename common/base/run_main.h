@@ -13,8 +13,8 @@ namespace taopd {
 int RunMain(const char* program, const std::function<int()>& main);
 
 // Flushes the standard streams and ends the process without destroying static objects, which
-// threads of libraries may still use. LibTorch's alone take a twentieth of a second. A leak checker
-// that looks at the end of the process does not see it.
+// threads of libraries may still use. Destroying LibTorch's alone takes a twentieth of a second.
+// Leak checkers that run at the exit of a process do not run.
 [[noreturn]] void LeaveProcess(int exit_code);
 
 }  // namespace taopd

@@ -1,7 +1,6 @@
 // Runs tasks on at least one and at most max_threads threads. A thread is started when more tasks
 // wait than threads are idle. Tasks start in the order of arrival; on one thread, each ends before
-// the next one starts.
-// Thread-safe.
+// the next one starts. Thread-safe.
 #pragma once
 
 #include <absl/functional/any_invocable.h>

@@ -125,7 +125,7 @@ std::string SettingTypeName(const SettingPointer& value) {
 
 std::string DidYouMean(const std::string& unknown, const std::vector<std::string>& known) {
   const std::string* best = nullptr;
-  // Most other words are within two letters of a short word.
+  // Almost any two short words are within two edits of each other.
   size_t best_distance = unknown.size() < 4 ? 2 : std::max<size_t>(2, unknown.size() / 3) + 1;
   for (const std::string& candidate : known) {
     if (candidate.empty()) continue;

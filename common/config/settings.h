@@ -79,7 +79,7 @@ class EnumSetting {
   virtual ~EnumSetting() = default;
   virtual std::string word() const = 0;
   virtual std::vector<std::string> words() const = 0;
-  // Returns INVALID_ARGUMENT with all words for any other, and changes nothing then.
+  // Returns INVALID_ARGUMENT with all words, and changes nothing, if there is no such word.
   virtual absl::Status Set(const std::string& word) = 0;
 };
 
@@ -103,11 +103,11 @@ struct Setting {
   // Owns the SectionList or EnumSetting that `value` points to; null for other types.
   std::shared_ptr<SectionList> list;
   std::shared_ptr<EnumSetting> word = nullptr;
-  // Whether a run may be resumed with another value. For all other settings that is an error,
-  // unless the user names them (trainer/run/resume/resume_check.h).
+  // Whether a run may be resumed with another value. If not, another value is an error unless the
+  // user names the setting (trainer/run/resume/resume_check.h).
   bool may_change = false;
-  // Whether the scores and rewards of a rollout depend on the value, besides their form. Those that
-  // a checkpoint stores are then of no use to a run with another value
+  // Whether the values of a rollout's scores and rewards depend on the setting. If so, a run with
+  // another value cannot use the ones that a checkpoint stores
   // (trainer/step/rollouts/pending_step.h).
   bool decides_scores = false;
 
@@ -229,8 +229,8 @@ std::string SettingText(const SettingPointer& value);
 std::string SettingTypeName(const SettingPointer& value);
 
 // Returns a suggestion to append to a message: " (did you mean \"lr\"?)" for the member of `known`
-// that is closest to `unknown`. Empty if none is within two edits or a third of the length of
-// `unknown`.
+// that is closest to `unknown`. Empty if none is within two edits (one edit if `unknown` has fewer
+// than four characters) or within a third of the length of `unknown`.
 std::string DidYouMean(const std::string& unknown, const std::vector<std::string>& known);
 
 // The checks for SettingTable::Setting.

@@ -13,11 +13,11 @@
 namespace taopd {
 
 // Sets the settings that the text names; all others keep their values. Returns INVALID_ARGUMENT
-// with the line for:
+// with the line for text that is not YAML, and for:
 //   - an unknown key, with the nearest known key
 //   - a key that is given twice
 //   - a value of another type: 5 is a number and an integer, "5" is neither, 1e3 is only a number
-//   - null
+//   - null as the value of a setting
 // `source` names the text in messages.
 absl::Status ReadYamlSettings(const std::string& text, const std::string& source,
                               const SettingTable& table);

@@ -5,7 +5,7 @@
 //
 // A client that already has a turn gets another one only within its share of the turns (FitsShare,
 // fair_share.h). A new client starts with the lowest count among the clients that have
-// jobs. It is forgotten when its last job is done. Not thread-safe.
+// jobs. A client is forgotten when its last job is done. Not thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -70,7 +70,7 @@ class TurnQueue {
     return job;
   }
 
-  // Takes out the jobs that wait.
+  // Removes and returns the waiting jobs of all clients.
   std::vector<Job> TakeWaiting() {
     std::vector<Job> jobs;
     for (auto& [name, client] : clients_) {
@@ -97,7 +97,7 @@ class TurnQueue {
 
     uint64_t num_begun = 0;
     int64_t num_running = 0;
-    std::deque<std::pair<uint64_t, Job>> waiting = {};  // with their places in all arrivals
+    std::deque<std::pair<uint64_t, Job>> waiting = {};  // each with its number of arrival
   };
 
   int64_t num_free_;
