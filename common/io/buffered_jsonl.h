@@ -1,6 +1,6 @@
 // A JSON Lines file whose disk may be full: lines that cannot be written stay in memory, in order,
-// and are written as soon as there is room. A line that exceeds the memory for waiting lines is
-// dropped and counted.
+// until a later call can write them. A line that exceeds the memory for waiting lines is dropped
+// and counted.
 //
 // Not thread-safe; a file must have one writer at a time.
 #pragma once

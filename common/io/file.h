@@ -17,8 +17,8 @@ namespace taopd {
 // the code of FileError (atomic_file.h) for any other failure.
 absl::StatusOr<std::string> ReadFileToString(const std::string& path,
                                              int64_t max_bytes = int64_t{1} << 30);
-// Calls `piece` with the parts of a file, from its beginning to its end, until it returns an error.
-// Returns that, or the errors of ReadFileToString. A file has no parts if it is empty.
+// Calls `piece` with the parts of a file in order, until it returns an error, which is returned.
+// Returns the code of FileError if reading fails. An empty file has no parts.
 absl::Status ReadInPieces(const std::string& path,
                           const std::function<absl::Status(std::string_view bytes)>& piece);
 
@@ -27,7 +27,7 @@ absl::Status WriteFileAtomically(const std::string& path, std::string_view conte
 
 // Creates a directory and its missing parents.
 absl::Status MakeDirectories(const std::string& path);
-// Fills a new directory with `write` and then replaces `path`, which need not exist, by it. `path`
+// Fills a new directory with `write` and renames it to `path`, which it replaces if that exists. It
 // is absent between two renames; if the second one fails, the old directory is put back. A crash
 // may leave PATH.new and PATH.old beside `path` or instead of it; the next call removes them.
 absl::Status ReplaceDirectory(const std::string& path,

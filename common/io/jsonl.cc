@@ -16,8 +16,8 @@
 namespace taopd {
 namespace {
 
-// nlohmann's SAX interface. It builds the value and counts what the DOM parser does not limit:
-// depth, repeated keys, number of values. Json is nlohmann::json or nlohmann::ordered_json.
+// nlohmann's SAX interface. It builds the value, refuses repeated keys, and limits the depth, the
+// number of values and their memory. Json is nlohmann::json or nlohmann::ordered_json.
 template <typename Json>
 class LimitedBuilder {
  public:

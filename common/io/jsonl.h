@@ -24,7 +24,7 @@ inline constexpr size_t kMaxOrderedJsonKeys = 10'000;
 
 // Parses one JSON text. Returns INVALID_ARGUMENT if it is malformed or exceeds a limit. `source`
 // names the text in messages. Integers beyond 64 bits become floating-point numbers, so callers
-// must check is_number_integer(). `max_value_bytes` limits the memory of the value, roughly.
+// must check is_number_integer(). `max_value_bytes` approximately limits the memory of the value.
 absl::StatusOr<nlohmann::json> ParseJson(const std::string& text, const std::string& source,
                                          int64_t max_value_bytes = INT64_MAX);
 // Parses like ParseJson, but keeps the keys of objects in the order of the text.
@@ -33,7 +33,7 @@ absl::StatusOr<nlohmann::ordered_json> ParseOrderedJson(const std::string& text,
                                                         int64_t max_value_bytes = INT64_MAX);
 absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path);
 
-// Calls `row` for each line that is not empty, with the line's 1-based number. Stops at the first
+// Calls `row` for each line that is not blank, with the line's 1-based number. Stops at the first
 // error.
 absl::Status ReadJsonl(
     const std::string& path,
@@ -47,8 +47,8 @@ absl::Status ReadOrderedJsonl(
 // must have one writer at a time.
 class JsonlWriter {
  public:
-  // If truncate_to_bytes >= 0, the file is first cut to that size (to resume a run at a
-  // checkpoint).
+  // If truncate_to_bytes >= 0, the file is first cut to that size, to resume a run at a checkpoint.
+  // Returns DATA_LOSS if the file is shorter.
   static absl::StatusOr<JsonlWriter> Open(const std::string& path, int64_t truncate_to_bytes = -1);
   absl::Status Write(const nlohmann::ordered_json& value) { return WriteLine(LineOf(value)); }
   // Write calls LineOf, which returns the line of a value, and WriteLine, which appends it.
@@ -58,7 +58,7 @@ class JsonlWriter {
   absl::Status WriteLine(const std::string& line);
   // Makes all lines so far durable (fsync).
   absl::Status Sync();
-  // Half a line that a failure has left does not count.
+  // Returns the size of the whole lines, without half a line that a failure has left.
   absl::StatusOr<int64_t> SizeBytes() const;
 
  private:
@@ -69,7 +69,7 @@ class JsonlWriter {
   FileDescriptor fd_;
   std::string path_;
   absl::Status half_line_;   // the error that has left half a line
-  int64_t whole_bytes_ = 0;  // without it
+  int64_t whole_bytes_ = 0;  // size of the lines before it
 };
 
 }  // namespace taopd

@@ -284,7 +284,7 @@ class ArrowParquetReader final : public ParquetReader {
       }
     }
     if (number != num_rows_)
-      return DataLoss(path_, ": has ", number, " rows, its footer promises ", num_rows_);
+      return DataLoss(path_, ": has ", number, " rows, but its footer promises ", num_rows_);
     return absl::OkStatus();
   }
 

@@ -1,5 +1,5 @@
 // The destination of a run's numbers. One interface has several sinks: the console, metrics.jsonl,
-// TensorBoard and Prometheus. A metric's name has the form group/what, e.g. "loss/mean" or
+// TensorBoard and Prometheus. A metric's name has the form group/name, e.g. "loss/mean" or
 // "rollout/response_length_mean", and its value is a double.
 //
 // Threads: a sink is not thread-safe; one thread writes to it. Errors such as a full disk are

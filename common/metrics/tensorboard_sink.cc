@@ -35,7 +35,7 @@ absl::StatusOr<std::unique_ptr<TensorBoardSink>> TensorBoardSink::Open(
   const std::string unique =
       options.unique_suffix.empty() ? HostAndProcess() : options.unique_suffix;
   const std::string stem = Concat(options.dir, "/events.out.tfevents.", seconds, ".", unique);
-  // A run that is rolled back opens another file in the same second.
+  // A run that is rolled back may open another file in the same second.
   std::string path = stem;
   int fd = -1;
   for (int i = 0; i < kMaxFilesPerSecond; ++i) {

@@ -85,7 +85,7 @@ absl::Status CheckOffsets(const std::map<std::string, SafetensorsEntry>& entries
     position = entry->end;
   }
   if (position != data_bytes) {
-    return DataLoss(source, ": the tensors need ", position, " bytes of data, the file holds ",
+    return DataLoss(source, ": the tensors need ", position, " bytes of data, but the file holds ",
                     data_bytes);
   }
   return absl::OkStatus();

@@ -223,9 +223,10 @@ TEST_F(Safetensors, DataMustBeTiledExactly) {
   EXPECT_ERROR(two("[0,2]", "[1,3]", "123"), kDataLoss, "continue at byte 2");
   EXPECT_ERROR(two("[0,2]", "[0,2]", "12"), kDataLoss, "continue at byte 2");
   EXPECT_ERROR(two("[1,3]", "[3,5]", "12345"), kDataLoss, "continue at byte 0");
-  EXPECT_ERROR(two("[0,2]", "[2,4]", "12345"), kDataLoss, "need 4 bytes of data, the file holds 5");
+  EXPECT_ERROR(two("[0,2]", "[2,4]", "12345"), kDataLoss,
+               "need 4 bytes of data, but the file holds 5");
   EXPECT_ERROR(two("[0,2]", "[2,4]", "123"), kDataLoss, "the file holds 3");
-  EXPECT_ERROR(OpenHeader("{}", "x"), kDataLoss, "need 0 bytes of data, the file holds 1");
+  EXPECT_ERROR(OpenHeader("{}", "x"), kDataLoss, "need 0 bytes of data, but the file holds 1");
 }
 
 TEST_F(Safetensors, EveryTruncationIsAnError) {
