@@ -27,8 +27,7 @@
 namespace taopd {
 namespace {
 
-// Gloo's own time-out does not know which rank is late, so it is a week: this class bounds
-// waiting.
+// Gloo's own time-out cannot name the late rank, so it is a week, and this class limits the waits.
 constexpr std::chrono::hours kGlooTimeout{24 * 7};
 constexpr std::chrono::milliseconds kSlice{100};
 // The time that a broken connection of Gloo waits for the watch to name the rank.
@@ -138,7 +137,7 @@ class C10dGroup final : public ProcessGroup {
 
   ~C10dGroup() override {
     if (is_broken_ || !health().ok()) {
-      // Their destructors would wait for work that never completes; the process is about to end.
+      // The destructors would wait for work that never completes. The process is about to end.
       gloo_.release();
       nccl_.release();
       store_.release();
@@ -255,7 +254,7 @@ class C10dGroup final : public ProcessGroup {
           end_ns->store(absl::ToUnixNanos(absl::Now()));
         });
       } catch (const std::exception&) {
-        // Work without a future ends when a caller looks.
+        // Work without a future counts as ended when Wait returns.
       }
     }
 
@@ -297,14 +296,14 @@ class C10dGroup final : public ProcessGroup {
     }
   }
 
-  // Lets the current stream wait for a collective of NCCL: what is queued from now on sees its
-  // result. One that fails or hangs later fails the group, and a process that hangs on the device
-  // because of it ends after options.grace with exit code 69.
+  // Lets the current stream wait for a collective of NCCL: work that is queued from now on sees its
+  // result. If the collective fails or hangs later, so does the group, and a process that then
+  // hangs on the device ends after options.grace with exit code 69.
   absl::Status FollowOnStream(const std::string& name, int64_t number,
                               const c10::intrusive_ptr<c10d::Work>& work,
                               const std::vector<at::Tensor>& tensors) {
     try {
-      // Without a time-out, it only queues a wait. With one, it would end NCCL's communicator.
+      // wait() only queues a wait. With a time-out, it would end NCCL's communicator.
       work->wait();
     } catch (const std::exception& error) {
       return FailWith(name, error);
@@ -322,7 +321,7 @@ class C10dGroup final : public ProcessGroup {
     return absl::OkStatus();
   }
 
-  // Fails the group; other threads of this process may wait for the device.
+  // Fails the group while other threads of this process may wait for the device.
   void FailFromStream(const CollectiveWatch::Collective& collective, const std::string& error) {
     is_broken_ = true;
     watch_->Fail(error.empty() ? Late(collective.name, collective.number)
@@ -330,7 +329,7 @@ class C10dGroup final : public ProcessGroup {
   }
   // Ends a process whose threads wait for the device, since none of them reports the failure.
   void EndStuck() {
-    LogError("ending at once: a collective on the device has failed, and this process still waits",
+    LogError("ending now: a collective on the device has failed, and this process still waits",
              {{"rank", rank()}, {"error", health()}});
     _exit(kExitUnavailable);
   }
@@ -348,7 +347,7 @@ class C10dGroup final : public ProcessGroup {
       return work.wait(kSlice);
     } catch (const std::exception&) {
       if (!work.isCompleted()) return false;
-      return work.wait();  // the time-out came just before the end; or the work's own error again
+      return work.wait();  // it has ended just after the time-out, or has failed and throws again
     }
   }
 

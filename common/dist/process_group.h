@@ -54,7 +54,7 @@ enum class Reduction { kSum, kMax };
 struct CollectiveStats {
   int64_t num_calls = 0;
   int64_t num_bytes = 0;  // bytes of the larger tensor of each call, on this rank
-  double seconds = 0;     // time that this rank's host has waited: almost none on CUDA
+  double seconds = 0;     // time that this rank's host has waited; 0 on CUDA
   // The time between the calls and the ends of the operations, on the CPU. The part above `seconds`
   // was hidden behind other work.
   double busy_seconds = 0;
@@ -113,8 +113,8 @@ class ProcessGroup {
   // Returns the largest of the ranks' numbers. Waits as AgreeOnStatus does.
   absl::StatusOr<int64_t> AgreeOnLargest(int64_t mine);
 
-  // Returns OK, or the failure of a rank that was seen so far. It is cheap; call it in loops that
-  // wait for something other than the group.
+  // Returns OK, or the first failure of a rank that this rank has seen. It is cheap: call it in
+  // loops that wait for something other than the group.
   virtual absl::Status health() const = 0;
   // Ends the run of all ranks with this rank's error, which they do not expect.
   virtual void Fail(const absl::Status& status) = 0;

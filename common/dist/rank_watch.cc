@@ -357,8 +357,7 @@ void RankWatch::Tick(absl::Time now, absl::Duration since_last) {
 void RankWatch::EndIfOverdue(absl::Time now) {
   absl::MutexLock lock(&mutex_);
   if (failure_.ok() || failed_here_ || has_left_ || now - failed_at_ < options_.grace) return;
-  LogError("ending at once: another rank has failed",
-           {{"rank", options_.rank}, {"error", failure_}});
+  LogError("ending now: another rank has failed", {{"rank", options_.rank}, {"error", failure_}});
   _exit(kExitUnavailable);
 }
 

@@ -31,8 +31,8 @@ class VariableReader {
     }
     return value;
   }
-  int64_t Number(const std::string& name, int64_t smallest, int64_t largest, int64_t otherwise) {
-    return has(name) ? Number(name, smallest, largest) : otherwise;
+  int64_t Number(const std::string& name, int64_t smallest, int64_t largest, int64_t fallback) {
+    return has(name) ? Number(name, smallest, largest) : fallback;
   }
   std::string Text(const std::string& name) {
     const std::optional<std::string> text = environment_(name);
@@ -68,10 +68,10 @@ void ReadTorchrun(VariableReader& read, const Environment& environment, Rendezvo
   rendezvous->world_size = read.Number("WORLD_SIZE", 1, kMaxRanks);
   rendezvous->rank = read.Number("RANK", 0, rendezvous->world_size - 1);
   rendezvous->local_world_size = read.Number("LOCAL_WORLD_SIZE", 1, rendezvous->world_size,
-                                             /*otherwise=*/rendezvous->world_size == 1 ? 1 : 0);
+                                             /*fallback=*/rendezvous->world_size == 1 ? 1 : 0);
   const int64_t last =
       read.has("LOCAL_WORLD_SIZE") ? rendezvous->local_world_size - 1 : rendezvous->rank;
-  rendezvous->local_rank = read.Number("LOCAL_RANK", 0, last, /*otherwise=*/0);
+  rendezvous->local_rank = read.Number("LOCAL_RANK", 0, last, /*fallback=*/0);
   rendezvous->launcher_serves_store =
       environment("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True";
   ReadMaster(read, "MASTER_ADDR", "MASTER_PORT", rendezvous);
@@ -99,8 +99,8 @@ void ReadIndexedJob(VariableReader& read, Rendezvous* rendezvous) {
              rendezvous);
 }
 
-// SLURM_NTASKS_PER_NODE is the requested number: a step may be smaller, and its last node may have
-// fewer. The result is 0 if Slurm does not say it exactly.
+// Returns the number of tasks on this node, or 0 if Slurm does not give it exactly.
+// SLURM_NTASKS_PER_NODE is the requested number: a node of the step may have fewer tasks.
 int64_t ReadSlurmLocalWorldSize(VariableReader& read, int64_t world_size) {
   if (world_size == 1) return 1;
   if (read.has("SLURM_STEP_TASKS_PER_NODE")) {
@@ -122,7 +122,7 @@ void ReadSlurm(VariableReader& read, Rendezvous* rendezvous) {
   rendezvous->source = "SLURM_PROCID, SLURM_STEP_NUM_TASKS";
   rendezvous->world_size = read.Number("SLURM_STEP_NUM_TASKS", 1, kMaxRanks);
   rendezvous->rank = read.Number("SLURM_PROCID", 0, rendezvous->world_size - 1);
-  rendezvous->local_rank = read.Number("SLURM_LOCALID", 0, rendezvous->rank, /*otherwise=*/0);
+  rendezvous->local_rank = read.Number("SLURM_LOCALID", 0, rendezvous->rank, /*fallback=*/0);
   rendezvous->local_world_size = ReadSlurmLocalWorldSize(read, rendezvous->world_size);
   if (!read.has("SLURM_LOCALID")) {
     rendezvous->local_world_size = rendezvous->world_size == 1 ? 1 : 0;

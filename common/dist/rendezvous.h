@@ -50,8 +50,8 @@ struct Rendezvous {
   // TAOPD_RANK_SECRET; empty if there is none.
   std::string secret;
   // Differs from one restart to the next, so that a rank of the previous attempt cannot join.
-  // Derived from TORCHELASTIC_RESTART_COUNT, RESTART_ATTEMPT (a JobSet's annotation) and
-  // SLURM_RESTART_COUNT.
+  // Derived from TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT, RESTART_ATTEMPT (a JobSet's
+  // annotation) and SLURM_RESTART_COUNT.
   std::string prefix;
   // The variables that were used, for people: "RANK, WORLD_SIZE".
   std::string source = "none";

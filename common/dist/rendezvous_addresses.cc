@@ -148,11 +148,11 @@ absl::StatusOr<RendezvousAddresses> FindRendezvousAddresses(const std::string& i
     result.own_address = master_addr == "::1" ? "::1" : "127.0.0.1";
   } else {
     if (!is_own_name && !master_addresses.empty()) {
-      // The system would go from 127.0.0.1 to any other loopback address, where nobody is met.
+      // The route to any loopback address starts at 127.0.0.1, where the other ranks do not look.
       result.own_address = IsLoopback(master_addresses[0]) ? master_addresses[0]
                                                            : AddressToward(master_addresses[0]);
     }
-    // The name may not be published yet: a rank may be started before it is.
+    // A rank may start before the master's name is published.
     if (result.own_address.empty()) result.own_address = PublicAddress();
   }
   if (is_own_name) result.master = result.own_address;
