@@ -13,7 +13,7 @@ namespace taopd {
 
 enum class CudaGraphUse {
   kAuto,    // decode steps are captured where that is possible
-  kAlways,  // an error where it is not
+  kAlways,  // as kAuto, but it is an error where that is impossible
   kNever,
 };
 inline EnumNames<CudaGraphUse> NamesOf(CudaGraphUse) {

@@ -97,10 +97,10 @@ struct MemoryAdvice {
 absl::Status DoesNotFit(const MemoryBudget& budget, const std::vector<MemoryLine>& lines,
                         const MemoryLine& too_large, const MemoryAdvice& advice);
 
-// The KV pool consists of whole blocks, and never has more of them than max_num_seqs sequences of
-// max_model_len tokens can fill (kv_pool.h). With kAutoKvCache it gets what everything else leaves
-// of the budget, but on the CPU only half of that, since the machine has other uses for its memory.
-// It gets what one sequence of max_model_len needs if that is more. Layers with a sliding window
+// Plans an engine. The KV pool consists of whole blocks, at most as many as max_num_seqs sequences
+// of max_model_len tokens can fill (kv_pool.h). With kAutoKvCache it gets what everything else
+// leaves of the budget, but on the CPU only half of that, since the machine has other uses for its
+// memory, or what one sequence of max_model_len needs if that is more. Layers with a sliding window
 // keep the keys and values of all positions, so they need as much as others.
 //
 // If the model's context is longer than what the pool can hold, requests that generate are limited,
@@ -109,7 +109,7 @@ absl::Status DoesNotFit(const MemoryBudget& budget, const std::vector<MemoryLine
 //                       hold a sequence of the requested max_model_len, or not one block, or CUDA
 //                       graphs are requested but impossible (UsesCudaGraphs)
 //   RESOURCE_EXHAUSTED  the budget is too small for everything but the pool, for the requested
-//                       kv_cache_bytes, or for a pool of the requested max_model_len
+//                       kv_cache_bytes, or for a pool of the requested max_model_len or one block
 //
 // If RESOURCE_EXHAUSTED is returned, `refused` receives the plan that does not fit, unless it is
 // null.

@@ -1,4 +1,4 @@
-// A process's needs of memory as a list of named lines: the memory plan's unit of account.
+// The memory that a process needs, as a list of named lines. Memory plans consist of them.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ const char* NameOf(MemoryKind kind);  // "held", "reclaimable", "loading", "limi
 
 // The things that memory is planned for.
 enum class MemoryItem {
-  // An engine's.
+  // Items of an engine.
   kRuntime,
   kEmbedding,
   kNormsAndBiases,
@@ -30,7 +30,7 @@ enum class MemoryItem {
   kHeadWorkspace,
   kCudaGraphs,
   kKvPool,
-  // A trainer's.
+  // Items of a trainer.
   kAdapters,
   kMasterWeights,
   kOptimizerMoments,
@@ -50,7 +50,7 @@ enum class MemoryItem {
   kTeacherEngine,
   kEvaluationWeights,
   kEvaluationEngine,
-  // A server's.
+  // Items of a server.
   kMessages,
   kStructuredOutput,
 };
@@ -65,7 +65,7 @@ struct MemoryLine {
   std::string note;  // for people; may be empty
 };
 
-// Appends a line unless it is empty, which would only raise questions.
+// Appends a line unless it has no bytes.
 void AppendLine(MemoryItem item, const std::string& device, int64_t bytes, const std::string& note,
                 std::vector<MemoryLine>* lines, MemoryKind kind = MemoryKind::kHeld);
 // Adds the bytes to the line of the same item, device and kind, or appends the line if there is

@@ -27,8 +27,8 @@ struct DeviceRates {
 struct StepWork {
   int64_t num_parameters = 0;     // P
   int64_t active_parameters = 0;  // used by a token; fewer than P in a mixture of experts
-  // Above 0: adapters of this many values, with what they save, are trained instead of the P,
-  // which are frozen. They count as float32.
+  // The values of adapters and of the modules that are saved with them, in float32. Above 0, they
+  // are trained, and the P parameters are frozen.
   int64_t adapter_parameters = 0;
   int64_t bytes_per_weight = 2;               // b
   int64_t kv_bytes_per_token = 0;             // K
@@ -38,7 +38,7 @@ struct StepWork {
   int64_t response_tokens = 0;                // r, the longest
   int64_t rollouts_of_prompt = 1;             // rollouts that share one computation of a prompt
   int64_t updates = 1;                        // updates per step
-  int64_t micro_batches = 1;                  // per update; gradients are sent after each
+  int64_t micro_batches = 1;                  // of an update with sharded gradients, else 1
   bool recomputes_layers = false;             // fully, in the backward pass
   int64_t optimizer_bytes_per_parameter = 0;  // read and written by an update
   bool updates_on_host = false;               // instead of on a device

@@ -26,7 +26,7 @@ constexpr int64_t kHeapBytes = int64_t{16} << 20;
 // The approximate number of tensors that a step of the engine holds at once.
 constexpr int64_t kActivationTensors = 4;
 
-// Returns whether a line's memory goes back to the system when it is freed. The C library keeps
+// Returns whether a line's memory returns to the system when it is freed. The C library keeps
 // smaller blocks in its heap (common/base/memory.h), in pieces that other tensors seldom fit.
 bool IsGivenBack(const MemoryLine& line, const EnginePlanInput& engine, Recompute recompute) {
   using enum MemoryItem;
@@ -163,7 +163,7 @@ int64_t NumTrainedWeights(const TrainingPlanInput& input) {
   return NumTrained(input) - input.lora.adapters;
 }
 
-// A part in flight takes as much memory as the part itself.
+// Returns the bytes of the buckets in flight, and of those that a backward pass computes.
 int64_t GradientBucketBytes(const TrainingPlanInput& input) {
   const ModelConfig& config = input.engine.config;
   const int64_t P = NumTrained(input);
@@ -255,7 +255,7 @@ void AddStateLines(const TrainingPlanInput& input, std::vector<MemoryLine>* line
   }
   const int64_t staged_bytes = input.lora.is_on() ? kFloatBytes : SizeOf(input.engine.dtype);
   AppendLine(kOffloadBuffers, "cpu", 2 * input.offload_elements * (kFloatBytes + staged_bytes),
-             "gradients and weights on their way between device and host", lines);
+             "gradients and weights in flight between device and host", lines);
 }
 
 void AddGradientLines(const TrainingPlanInput& input, std::vector<MemoryLine>* lines) {
@@ -271,7 +271,7 @@ void AddGradientLines(const TrainingPlanInput& input, std::vector<MemoryLine>* l
              kFloatBytes * (is_sharded ? ShardOf(input, num_trained) : num_trained),
              "one sum in float32" + (is_sharded ? ShardNote(input) : ""), lines);
   AppendLine(MemoryItem::kGradientBuckets, device, GradientBucketBytes(input),
-             is_sharded ? "embedding, three layers, and what is on its way" : "what is on its way",
+             is_sharded ? "embedding, three layers, and what is in flight" : "what is in flight",
              lines);
 }
 

@@ -4,7 +4,7 @@
 //
 // This header does not depend on LibTorch. The functions are pure.
 //
-// The letters are those of model_memory.h; P parameters, T tokens of the largest micro-batch, R
+// The letters are those of model_memory.h; P parameters, T tokens of the largest micro-batch and R
 // response rows of it, b bytes of a value.
 #pragma once
 
@@ -62,35 +62,32 @@ struct TrainingPlanInput {
 //   MLP        2 I: gate and up
 // In both cases it keeps:
 //   experts    E + k (3 I' + 2 H): the router's probabilities and the rows of k experts
-// and float32 numbers of the norms and of attention, two and up to three per head. If attention is
+// and float32 numbers: two for the norms, and up to three per head for attention. If attention is
 // computed again, only the norms and the MLP or the experts remain; with full recomputation, only H
 // remains.
 int64_t SavedActivationBytes(const ModelConfig& config, int64_t num_tokens, DataType dtype,
                              Recompute recompute, bool is_fused);
 
-// Returns the lines that training adds to the engine's. P is the number of values that are trained:
-// those of the model, or of the A adapters' values and the S values that are saved with them, of
-// which the latter have the model's type.
+// Returns the lines that training adds to the engine's. P values are trained: those of the model,
+// or A values of adapters in float32 and S values that are saved with them in the model's type.
 //   adapters                4 A, if adapters are trained
-//   master weights          4 P, or 4 S, if the weights are not float32 and have a master copy; of
-//                           several ranks, each holds its part; on the host with offload_elements
+//   master weights          4 P, or 4 S, if the weights are not float32 and have a master copy;
+//                           each rank holds its part; on the host with offload_elements
 //   optimizer moments       8 P, or 4 P in bfloat16; divided and placed like the master weights
 //   teacher average         4 P with keeps_average; divided and placed like the master weights
 //   offload buffers         two buffers of gradients and weights, on the host
 //   checkpoint copy         weights, master weights, moments and average, with copies_checkpoints
-//   gradients               4 P: one sum in float32; of several ranks, each holds its part if they
-//                           are sharded
-//   gradient buckets        with several ranks: the gradients in flight between them, and of
-//                           sharded gradients those that a backward pass is working on: the
-//                           embedding, to which a tied head adds first, and three layers
+//   gradients               4 P: one sum in float32; each rank holds its part if they are sharded
+//   gradient buckets        with several ranks: the gradients in flight between them, and, if they
+//                           are sharded, those that a backward pass is computing: the embedding's,
+//                           one bucket and three layers
 //   training activations    SavedActivationBytes of T tokens
 //   backward buffers        gradients of one layer's values, the part of it that is computed again,
-//                           and the head's gradient; with adapters, a copy of the gradient of gate
-//                           and up besides those of the adapters' smaller values
-//   loss head               hidden states of the R rows and their gradient, the head's gradient in
-//                           float32 and in its type, and the workspace. The head is done when the
-//                           layers' backward pass begins: only the larger of these two lines
-//                           counts, and the other is a limit
+//                           and the embedding's gradient unless it is added in place; with adapters
+//                           and the fused functions, a copy of the gradients of gate and up
+//   loss head               hidden states of the R rows and their gradient, and the workspace. The
+//                           head is done when the layers' backward pass begins: only the larger of
+//                           these two lines counts, and the other is a limit
 //   rollout weights         the weights or adapters of an earlier step, with copies_rollout_weights
 //   scored rollouts         ids and log-probs of the step's rows, on the host
 std::vector<MemoryLine> TrainingLines(const TrainingPlanInput& input);
