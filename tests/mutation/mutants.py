@@ -161,7 +161,7 @@ MUTANTS = [
     *of(CORE, SCHEDULER, "common/engine/scheduling/admission.cc",
         ("prefixes of other salts", "key.salt = sequence.request.cache_salt;", ""),
         ("prefixes of other weights", "key.weight_version = weight_version_;", ""),
-        ("overdue sequences wait", "++oldest_steps_waited_ > kPatience", "(++oldest_steps_waited_, false)"),
+        ("overdue sequences wait", "++oldest_steps_waited_ > kMaxStepsWaited", "(++oldest_steps_waited_, false)"),
         ("the last token is taken from the cache", "sequence.num_rows_needed() - 1;", "sequence.num_rows_needed();")),
     *of(CORE, SCHEDULER, "common/engine/scheduling/scheduler.cc",
         ("shared blocks are written", "    if (pool_.num_references(block) > 1) {\n      const int32_t copy",

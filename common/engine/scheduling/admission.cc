@@ -26,8 +26,8 @@ void Scheduler::AdmitOverdue(Step* step) {
 }
 
 void Scheduler::AdmitAll(Step* step) {
-  // The sequences of a single client form one line: one that finds no room stops those after it,
-  // and room that was just taken away is not given to others in the same step.
+  // The sequences of a single client form one line: a sequence that finds no room stops those after
+  // it, and what a preemption has just freed is not given to others in the same step.
   const bool shared = IsShared();
   if (step->preempted && !shared) return;
   bool others_wait = step->preempted;  // for blocks
@@ -87,7 +87,7 @@ Sequence* Scheduler::NoteWaitOfOldest() {
   const bool waits = oldest->scheduling.state != State::kRunning;
   if (!waits || oldest->handle != oldest_handle_) oldest_steps_waited_ = 0;
   oldest_handle_ = oldest->handle;
-  return waits && ++oldest_steps_waited_ > kPatience ? oldest : nullptr;
+  return waits && ++oldest_steps_waited_ > kMaxStepsWaited ? oldest : nullptr;
 }
 
 Scheduler::Admission Scheduler::TryAdmit(Sequence* sequence, Step* step) {
@@ -175,7 +175,7 @@ bool Scheduler::MakeRoom(Sequence* sequence, PreemptionLimit limit, Step* step) 
   using Resource = ClientShares::Resource;
   const int64_t num_blocks = NumBlocksToAdmit(*sequence);
   ClientShares shares = SharesWith(*sequence, num_blocks);
-  // A sequence that gives up its slot also leaves its row of the step.
+  // A sequence that gives up its slot also frees its row of the step.
   bool lacks_slot = (sequence->generates() && num_generating_ >= NumSlots()) || step->budget == 0;
   int64_t num_missing = num_blocks - NumSpareBlocks(NumReservedBlocks());
   std::vector<Sequence*> victims;

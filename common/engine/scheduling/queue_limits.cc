@@ -44,7 +44,7 @@ absl::Status CheckShare(const Measure& measure, double share) {
 
 QueueDecision DecideQueue(const QueueLimits& limits, const QueueLoad& queue,
                           const QueueLoad& client, const QueueLoad& added) {
-  // The largest batch that a share allows must be accepted by an empty queue.
+  // An empty queue must accept the largest batch that a share allows.
   const bool keeps = limits.max_client_share < 1.0 && queue.num_requests > 0;
   const Measure tokens = {"tokens",
                           "max_queued_tokens",

@@ -297,19 +297,19 @@ void Scheduler::Fork(Sequence* leader) {
 void Scheduler::Promote(Sequence* leader) {
   std::vector<Sequence*> followers = std::exchange(leader->scheduling.followers, {});
   if (followers.empty()) return;
-  Sequence* const heir = followers.front();
+  Sequence* const new_leader = followers.front();
   followers.erase(followers.begin());
-  for (Sequence* follower : followers) follower->scheduling.leader = heir;
-  Sequence::Scheduling& scheduling = heir->scheduling;
+  for (Sequence* follower : followers) follower->scheduling.leader = new_leader;
+  Sequence::Scheduling& scheduling = new_leader->scheduling;
   scheduling.leader = nullptr;
   scheduling.followers = std::move(followers);
   scheduling.num_published = leader->scheduling.num_published;
   scheduling.prefix_entry = leader->scheduling.prefix_entry;
   scheduling.stale = leader->scheduling.stale;
-  heir->blocks = std::exchange(leader->blocks, {});
-  heir->num_computed = leader->num_computed;
-  leaders_[scheduling.prompt_hash] = heir;
-  Announce(heir);
+  new_leader->blocks = std::exchange(leader->blocks, {});
+  new_leader->num_computed = leader->num_computed;
+  leaders_[scheduling.prompt_hash] = new_leader;
+  Announce(new_leader);
 }
 
 std::unique_ptr<Sequence> Scheduler::RemoveRunning(Sequence* sequence) {

@@ -19,15 +19,14 @@
 //   A sequence is in exactly one of the states waiting, preempted, running and dropped.
 //   The rows of a plan are at most max_num_batched_tokens, except that an uncached step may compute
 //     one longer sequence alone.
-//   At most min(max_num_seqs, max_num_batched_tokens) sequences generate at once, of those that use
-//     the pool.
+//   At most min(max_num_seqs, max_num_batched_tokens) sequences that use the pool generate at once.
 //   Every running sequence that decodes has its row in every plan that is not uncached, unless it
 //     waits for its mask (Sequence::WaitsForMask).
 //   A block's reference count is the number of running sequences whose tables hold it.
 //   A row is only written to a block that nobody else refers to.
-//   Of the sequences that are not done, the one that was added first is never preempted, and it is
-//     admitted by force when it has waited for kPatience steps, so that every sequence is done
-//     after a finite number of steps.
+//   The oldest sequence, of those that are not done the one that was added first, is never
+//     preempted. It is admitted by force when it has waited for kMaxStepsWaited steps, so that
+//     every sequence is done after a finite number of steps.
 //   The same calls give the same plans.
 //
 // Order of work in a step: sequences that decode, then prompts that were begun, in the order of
@@ -41,7 +40,7 @@
 //   Followers join their leader as soon as it is admitted.
 //   A sequence whose next block is just being computed by another one waits for it. It does so for
 //     at most kMaxPrefixWaits others.
-//   Sequences that run without the pool have steps of their own, every other one while there is
+//   Sequences that run without the pool have steps of their own: every second step while there is
 //     other work.
 // A client that was idle starts with the count of the least served client that has work, or its
 // own if that is higher.
@@ -135,8 +134,8 @@ class Scheduler {
  public:
   // A sequence waits for the blocks of at most this many others.
   static constexpr int kMaxPrefixWaits = 4;
-  // The sequence that was added first waits for at most this many steps, once it is the first.
-  static constexpr int kPatience = 64;
+  // A sequence waits for at most this many steps after it has become the oldest.
+  static constexpr int kMaxStepsWaited = 64;
 
   // REQUIRES: limits are at least 1, num_blocks at least 0.
   explicit Scheduler(const SchedulerLimits& limits);
@@ -157,11 +156,10 @@ class Scheduler {
   // Removes a running sequence and gives back its blocks.
   std::unique_ptr<Sequence> Finish(Sequence* sequence);
 
-  // Drops a waiting sequence at once, and a running one in the next Schedule. Unknown handles are
+  // Drops a waiting sequence now, and a running one in the next Schedule. Unknown handles are
   // ignored.
   void Cancel(RequestHandle handle);
-  // Drops the waiting sequences with deadline <= now at once, and the running ones in the next
-  // Schedule.
+  // Drops the waiting sequences with deadline <= now, and the running ones in the next Schedule.
   void DropExpired(absl::Time now);
   // Drops all sequences with `status`. REQUIRES: no step is being computed.
   void DropAll(const absl::Status& status);
@@ -231,7 +229,7 @@ class Scheduler {
   // Allocates and unshares the blocks of tokens [num_computed, end), preempting others if
   // necessary. Returns false if the sequence itself was preempted.
   bool MakeWritable(Sequence* sequence, int64_t end, Step* step);
-  // Frees at least part of a sequence's blocks. Returns false if that is `requester`.
+  // Preempts the sequence of VictimForGrowth. Returns false if that is `requester`.
   bool PreemptFor(Sequence* requester, Step* step);
   void Preempt(Sequence* sequence, Step* step);
   void RemoveFromPlan(Sequence* sequence, Step* step);
@@ -248,7 +246,7 @@ class Scheduler {
 
   // Functions of admission.cc: which waiting sequences a step admits.
 
-  // Admits the sequence that was added first by force, if it has waited for too long.
+  // Admits the oldest sequence by force if it has waited for too long.
   void AdmitOverdue(Step* step);
   // Admits waiting sequences in turns while they find room.
   void AdmitAll(Step* step);
@@ -266,7 +264,7 @@ class Scheduler {
   // Preempts others to make room for the sequence, or nobody if that would not suffice. Returns
   // whether there is room.
   bool MakeRoom(Sequence* sequence, PreemptionLimit limit, Step* step);
-  // Counts how long the sequence that was added first waits. Returns it if that is too long.
+  // Counts the steps that the oldest sequence waits. Returns the sequence if they are too many.
   Sequence* NoteWaitOfOldest();
   // Returns whether a waiting sequence may run without the pool although the pool could hold it.
   bool MayRunUncached(const Sequence& sequence) const;
@@ -289,7 +287,7 @@ class Scheduler {
   ClientShares SharesOfClients() const;
   ClientShares SharesWith(const Sequence& sequence, int64_t num_blocks) const;
 
-  // Functions of admission.cc, too: prefixes that sequences share.
+  // Functions of admission.cc on prefixes that sequences share.
 
   // Returns the running sequence that computes the same prompt, or null.
   Sequence* LeaderOf(const Sequence& sequence) const;
@@ -325,7 +323,7 @@ class Scheduler {
   bool last_step_uncached_ = false;
   // Clients whose prompts the last step with the pool computed in part.
   std::set<std::string> prompt_clients_;
-  RequestHandle oldest_handle_ = 0;  // the sequence that was added first
+  RequestHandle oldest_handle_ = 0;  // the oldest sequence when it was last noted
   int oldest_steps_waited_ = 0;      // steps that it has waited since it became the oldest
   SchedulerStats stats_;
 };

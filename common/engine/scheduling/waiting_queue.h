@@ -69,8 +69,8 @@ class WaitingQueue {
   // Returns whether this client has a sequence here.
   bool Has(const std::string& client) const;
   int64_t num_tokens() const { return num_tokens_; }  // of the prompts
-  // Returns all sequences, first new and then preempted ones, by clients' names and, within a
-  // client and a kind of work, by arrival.
+  // Returns all sequences, the preempted ones last, in the order of clients' names and, within a
+  // client and a kind of work, of arrival.
   std::vector<Sequence*> All() const;
 
  private:
