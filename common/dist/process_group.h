@@ -54,7 +54,7 @@ enum class Reduction { kSum, kMax };
 struct CollectiveStats {
   int64_t num_calls = 0;
   int64_t num_bytes = 0;  // bytes of the larger tensor of each call, on this rank
-  double seconds = 0;     // time that this rank's host has waited; 0 on CUDA
+  double seconds = 0;     // time that this rank's host has waited, on the CPU
   // The time between the calls and the ends of the operations, on the CPU. The part above `seconds`
   // was hidden behind other work.
   double busy_seconds = 0;

@@ -194,7 +194,7 @@ class DecoderWeights final : public EngineWeights {
   }
 
   const std::shared_ptr<Decoder> decoder_;
-  SumsByName sums_;                         // of the weights in use; empty: not known
+  SumsByName sums_;                         // of the weights in use; empty if unknown
   bool is_model_ = false;                   // whether a model has replaced the base
   std::set<std::string> adapted_;           // the tensors in use that an adapter has changed
   std::map<std::string, at::Tensor> base_;  // of all tensors that an adapter has changed

@@ -49,7 +49,7 @@ KernelUse KernelUseOf(const std::string& dtype, const std::string& device,
   return use;
 }
 
-// Returns what the model tells. The engine, its weights and the revision are still missing.
+// Returns the description of the model, without the engine, its weights and the revision.
 LoadedEngine Describe(const Decoder& decoder) {
   LoadedEngine loaded;
   loaded.dtype = ConfigDtype(decoder.dtype());

@@ -1,5 +1,5 @@
-// Replaces the weights with which an engine computes. It includes no LibTorch, so that servers and
-// trainers can include it.
+// Replaces the weights with which an engine computes. This header includes no LibTorch, so that
+// servers and trainers can include it.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ class StagedWeights {
   virtual ~StagedWeights() = default;
   // The number of tensors that differ from those in use.
   virtual int64_t num_changed() const = 0;
-  // Takes them into use. REQUIRES: the engine has no work, and no other thread calls EngineWeights.
-  // After INTERNAL, the weights of the engine are not defined, and another Apply must follow.
+  // Makes the engine use them. REQUIRES: the engine has no work, and no other thread calls
+  // EngineWeights. After INTERNAL, the engine's weights are undefined; another Apply must follow.
   virtual absl::Status Apply() = 0;
 };
 
@@ -39,11 +39,12 @@ class EngineWeights {
   // Returns
   //   DATA_LOSS            a file is damaged, or a tensor does not have its sum; names the tensor
   //   INVALID_ARGUMENT     names or shapes are not those of the model, or a sum is missing
-  //   FAILED_PRECONDITION  the configuration or the types are not those of the engine
+  //   FAILED_PRECONDITION  the configuration or the types are not those of the engine, or a model
+  //                        has replaced the base of the adapter
   //   NOT_FOUND            there is no such directory
   virtual absl::StatusOr<std::unique_ptr<StagedWeights>> Stage(
       const std::string& directory, const std::vector<TensorSum>& sums) = 0;
-  // Bytes of the model's weights.
+  // The size of the model's weights.
   virtual int64_t num_bytes() const = 0;
 };
 

@@ -75,7 +75,7 @@ absl::StatusOr<EnginePlan> PlanModel(const std::string& model_dir, const std::st
 absl::StatusOr<int64_t> PoolBytesLeft(int64_t unplanned_bytes, int64_t pool_bytes) {
   if (unplanned_bytes == 0) return pool_bytes;
   const std::string excess =
-      Concat("matrices whose numbers are spread too wide for 12 bits each take ",
+      Concat("matrices whose numbers are spread too widely for 12 bits each take ",
              MemoryText(unplanned_bytes), " more than planned, of a pool of pages of ",
              MemoryText(pool_bytes));
   if (pool_bytes > 0 && unplanned_bytes >= pool_bytes) return ResourceExhausted(excess);

@@ -25,9 +25,9 @@ absl::StatusOr<EnginePlan> PlanModel(const std::string& model_dir, const std::st
                                      EnginePlan* refused = nullptr,
                                      const std::string& adapter_dir = "");
 
-// Returns the rest of a planned pool of pages if the packed weights take unplanned_bytes more than
-// planned (Decoder::PrepareInference), and logs a warning. Returns RESOURCE_EXHAUSTED if nothing is
-// left.
+// Returns what is left of a planned pool of pages if the packed weights take unplanned_bytes more
+// than planned (Decoder::PrepareInference), and logs a warning if that is not 0. Returns
+// RESOURCE_EXHAUSTED if nothing is left of a pool that is not empty.
 absl::StatusOr<int64_t> PoolBytesLeft(int64_t unplanned_bytes, int64_t pool_bytes);
 
 // Logs each line of the plan, the totals, and the warnings.

@@ -26,8 +26,8 @@ namespace {
 // The interval at which Drain polls its clock, which may be a ManualClock.
 constexpr absl::Duration kDrainPoll = absl::Milliseconds(10);
 
-// The engine's thread waits this long for a mask, or for the work to which it gives way, before it
-// looks again.
+// The engine's thread waits at most this long for a mask, or for the work to which it gives way,
+// before it looks again.
 constexpr absl::Duration kIdleWait = absl::Milliseconds(1);
 
 struct Finished {
@@ -40,8 +40,8 @@ void Deliver(std::vector<Finished>* finished) {
   finished->clear();
 }
 
-// Returns the ids that end sequences. A configuration may name ids beyond the vocabulary, which no
-// logit belongs to and which are never drawn.
+// Returns the ids that end sequences. A configuration may name ids beyond the vocabulary, which are
+// never drawn because they have no logit.
 std::vector<int32_t> EndIdsOf(const ModelConfig& config) {
   std::vector<int32_t> ids = config.eos_token_ids;
   std::erase_if(ids, [&](int32_t id) { return id < 0 || id >= config.vocab_size; });
@@ -403,7 +403,7 @@ class TorchEngine final : public InferenceEngine {
   // Results of the current step may not have been delivered yet.
   bool delivering_ ABSL_GUARDED_BY(mutex_) = false;
   RequestHandle next_handle_ ABSL_GUARDED_BY(mutex_) = 1;
-  // Holds what the engine counts and notes itself; stats() adds the rest.
+  // The members that the engine itself counts; stats() adds the others.
   EngineStats stats_ ABSL_GUARDED_BY(mutex_);
   // Set by ReleaseKvCache: release_now_ if there is no work, else release_when_idle_. Nothing runs
   // while release_now_ is set, because the engine's thread checks it before it admits work.

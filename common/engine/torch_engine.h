@@ -20,9 +20,10 @@ namespace taopd {
 // With options.cuda_graphs, the pages are allocated and the decode steps are captured before this
 // returns. `graphs` captures them; null means CUDA graphs.
 //
-// `yields`, unless null, gives way to other work: while it returns true, the engine begins no step,
-// ends no request, not even a cancelled one, and asks again every millisecond. It is called on the
-// engine's thread and must not call the engine. The other work waits for a step that has begun.
+// With `yields` (may be null), the engine gives way to other work: while the function returns true,
+// it begins no step, ends no request, not even a cancelled one, and asks again every millisecond.
+// The function is called on the engine's thread and must not call the engine. The other work waits
+// for a step that has begun.
 //
 // Returns INVALID_ARGUMENT if the options exceed the model's positions, if kv_cache_bytes does not
 // hold one sequence of an explicit max_model_len, or if CUDA graphs are impossible. Without an

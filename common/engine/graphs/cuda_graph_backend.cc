@@ -1,4 +1,4 @@
-// CUDA graphs by at::cuda::CUDAGraph.
+// The GraphBackend that records CUDA graphs with at::cuda::CUDAGraph.
 #include "common/engine/graphs/graph_backend.h"
 
 #ifdef TAOPD_CUDA

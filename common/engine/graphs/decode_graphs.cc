@@ -70,7 +70,7 @@ void DecodeGraphs::CaptureSize(int64_t size, KvPages* pages) {
   std::vector<DecodeRow> rows;
   for (int64_t i = 0; i < size; ++i) rows.push_back(PaddingRow(i));
   graph.inputs->Set(rows);
-  // Captures nothing of the current step, and nothing of this object that may change.
+  // The function refers to nothing of the current step, and to nothing here that may change.
   graph.step = backend_->Record([decoder = decoder_.get(), inputs = graph.inputs.get(), pages,
                                  out_TH = hidden_TH_.narrow(0, 0, size)] {
     PagedBatch batch;

@@ -38,7 +38,7 @@ class GraphBackend {
   virtual void EndSet() = 0;
 };
 
-// Records CUDA graphs by at::cuda::CUDAGraph. Returns INVALID_ARGUMENT for a device that is not
+// Records CUDA graphs with at::cuda::CUDAGraph. Returns INVALID_ARGUMENT for a device that is not
 // CUDA, and UNIMPLEMENTED in a build without CUDA.
 absl::StatusOr<std::unique_ptr<GraphBackend>> MakeCudaGraphBackend(c10::Device device);
 

@@ -1,6 +1,6 @@
 // Carries messages between rank 0 of a tensor parallel model and one other rank, over a pair of
-// connected sockets. The other ranks wait here for work, for any time, and notice immediately if
-// rank 0 is gone. It does not depend on LibTorch.
+// connected sockets. The other ranks wait here for work without a time limit, and notice
+// immediately if rank 0 is gone. This header does not depend on LibTorch.
 //
 // Threads: one thread sends and one receives.
 #pragma once

@@ -95,7 +95,7 @@ class LeaderDecoder final : public Decoder {
     Together(command, [&] { slice_->CopyBlock(pages, from, to); });
   }
 
-  // Returns the bytes of this process's slice; the others need about as many.
+  // Returns the bytes of this process. The others need about as many for their slices.
   int64_t PrepareInference() override {
     return Together({.kind = ModelCommand::Kind::kPrepare},
                     [&] { return slice_->PrepareInference(); });

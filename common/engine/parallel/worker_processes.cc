@@ -98,7 +98,7 @@ absl::Status WorkerProcesses::AwaitReady(absl::Duration timeout) {
       if (!(*message)->empty()) return FailedPrecondition("rank ", i + 1, ": ", **message);
       continue;
     }
-    // The socket of a process that ends is closed before its exit code is known.
+    // A process that ends closes its socket before its exit code is known.
     const absl::Time give_up = absl::Now() + kTimeToEnd;
     while (Health().ok() && absl::Now() < give_up) absl::SleepFor(kPoll);
     TAOPD_RETURN_IF_ERROR(Health());

@@ -1,6 +1,6 @@
 // Draws the tokens of one step: on the logits' device for sequences that need only a temperature
 // (NeedsTemperatureOnly), and in parallel on the host for the others. The host gets candidates of
-// their rows (kernels/torch/sampling/row_candidates.h). It copies a whole row in two cases:
+// their rows (kernels/torch/sampling/row_candidates.h). A whole row is copied in two cases:
 //   The sequence has a mask, a top_k above kTopCandidates, or penalties, bias, bad words,
 //   min_tokens and allowed_token_ids that name more than kMaxNamedIds ids.
 //   The candidates do not suffice (OUT_OF_RANGE of Sampler::Sample).

@@ -17,8 +17,8 @@ namespace taopd {
 // Returns whether ProcessLogits would change anything before the token of step `step`.
 bool ChangesLogits(const SamplingParams& params, const SamplingState* state, int64_t step);
 
-// Returns the ids for which ProcessLogits needs the logit, apart from a mask: it changes those of
-// a list, and no others but by forbidding them all. Ids may repeat.
+// Returns the ids that the parameters, apart from a mask, concern. ProcessLogits changes no other
+// logits, except that allowed_token_ids forbids all others. Ids may repeat.
 std::vector<int32_t> ListedIds(const SamplingParams& params, const SamplingState* state,
                                int64_t step);
 
