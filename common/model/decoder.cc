@@ -25,7 +25,7 @@ CudaVersions AskForCudaVersions() {
   return versions;
 }
 
-// Where the driver is too old, CUDA says that there are no devices.
+// If the driver is too old, CUDA reports that there are no devices.
 absl::Status CheckDriver(bool is_required) {
   const CudaVersions versions = AskForCudaVersions();
   if (versions.driver == 0 && !is_required) return absl::OkStatus();
@@ -85,7 +85,7 @@ absl::StatusOr<at::Device> ParseDevice(const std::string& text) {
   int64_t index = 0;
   if (text == "auto") {
     if (num_devices == 0) {
-      // A GPU whose driver is too old must not turn into a CPU silently.
+      // A GPU whose driver is too old must not be replaced by the CPU silently.
       TAOPD_RETURN_IF_ERROR(Annotate(CheckDriver(/*is_required=*/false),
                                      "device \"auto\" is undecided, cpu would work"));
       return at::Device(at::kCPU);

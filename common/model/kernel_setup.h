@@ -32,7 +32,7 @@ absl::Status SetUpKernels(const KernelUse& use,
 // Does the same for the model of a directory.
 absl::Status SetUpKernels(const KernelUse& use, const std::string& model_dir);
 
-// Returns how many kernels the check has left out. Thread-safe.
+// Returns the number of kernels that the check has left out. Thread-safe.
 int64_t NumKernelsLeftOut();
 
 }  // namespace taopd

@@ -80,8 +80,8 @@ at::Tensor AttentionOfPack(const at::Tensor& x_TH, const LayerWeights& weights,
 }
 
 // The tensors that a layer of inference writes and the next layer overwrites. The first layer that
-// needs one allocates it. Tensors of tens of megabytes that are allocated and freed in each layer
-// would be fresh pages each time.
+// needs a tensor allocates it. If each layer allocated tensors of tens of megabytes and freed them,
+// they would be fresh pages each time.
 class LayerBuffers {
  public:
   // Returns a contiguous tensor [rows, ...] of x's type, valid until the same name is requested

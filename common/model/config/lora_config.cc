@@ -16,11 +16,10 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMaxAdapterConfigBytes = int64_t{1} << 20;
 
-// The Linear layers of one name: their number, and the inputs and outputs of one of them together,
-// which times the rank are the values of its adapter.
+// The Linear layers of one name. The adapter of a layer has inputs_and_outputs * rank values.
 struct LoraSizes {
   int64_t num_layers = 0;
-  int64_t inputs_and_outputs = 0;
+  int64_t inputs_and_outputs = 0;  // the sum of both
 };
 LoraSizes LoraSizesOf(const std::string& module, const ModelConfig& config) {
   const int64_t H = config.hidden_size, I = config.intermediate_size;
@@ -116,7 +115,7 @@ absl::Status RefuseUnsupportedAdapter(const Json& json) {
     return Unimplemented("bias = ", json["bias"].dump(), " is not supported, only none");
   if (!json.contains("init_lora_weights") || !json["init_lora_weights"].is_string())
     return absl::OkStatus();
-  // The others change the base's weights, which the adapter alone does not tell.
+  // Other initializations change the base's weights, and the adapter's files do not contain them.
   const std::string init = json["init_lora_weights"];
   if (init == "gaussian" || init == "eva" || init == "orthogonal") return absl::OkStatus();
   return Unimplemented("init_lora_weights = ", init, " is not supported");
@@ -133,8 +132,8 @@ std::vector<std::string> NamesOf(const Json& json, const char* member) {
   return names;
 }
 
-// Reads the members that count here. Patterns in target_modules are not needed to load: the file of
-// the weights says which modules have an adapter.
+// Reads the members of LoraConfig. Patterns in target_modules are not needed for loading, because
+// the file of the weights says which modules have an adapter.
 absl::StatusOr<LoraConfig> ParseLoraConfig(const Json& json) {
   if (!json.is_object()) return InvalidArgument("is not a JSON object");
   TAOPD_RETURN_IF_ERROR(RefuseUnsupportedAdapter(json));
@@ -169,8 +168,8 @@ double LoraConfig::Scale() const {
   return alpha / (use_rslora ? std::sqrt(static_cast<double>(rank)) : static_cast<double>(rank));
 }
 
-bool IsLoraTarget(const std::string& name, const std::vector<std::string>& targets) {
-  return std::any_of(targets.begin(), targets.end(), [&](const std::string& target) {
+bool IsLoraTarget(const std::string& name, const std::vector<std::string>& target_modules) {
+  return std::any_of(target_modules.begin(), target_modules.end(), [&](const std::string& target) {
     return name == target || name.ends_with("." + target);
   });
 }

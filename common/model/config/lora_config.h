@@ -1,11 +1,11 @@
-// The configuration of low-rank adapters (LoRA; Hu et al., arXiv:2106.09685) in the terms of PEFT,
-// and the directory in which PEFT stores an adapter:
+// The configuration of low-rank adapters (LoRA; Hu et al., arXiv:2106.09685) in PEFT's terms, and
+// the directory in which PEFT stores an adapter:
 //
 //   adapter_config.json         LoraConfig and the directory of the base model
 //   adapter_model.safetensors   A and B of each adapted Linear, and the weights of the modules to
 //                               save (lora_weights.h)
 //
-// It does not depend on LibTorch.
+// This header does not depend on LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -67,8 +67,8 @@ inline constexpr const char* kSavedModules[] = {
 inline constexpr char kAdapterConfigFile[] = "adapter_config.json";
 inline constexpr char kAdapterWeightsFile[] = "adapter_model.safetensors";
 
-// Returns whether `target` of target_modules names the module `name`, by PEFT's rule.
-bool IsLoraTarget(const std::string& name, const std::vector<std::string>& targets);
+// Returns whether one of the target_modules names the module `name`, by PEFT's rule.
+bool IsLoraTarget(const std::string& name, const std::vector<std::string>& target_modules);
 
 // Returns INVALID_ARGUMENT for a name that is not in kLoraModules or that occurs twice, and for an
 // empty list. all-linear must stand alone.

@@ -29,11 +29,11 @@ struct RopeConfig {
   int64_t original_max_position_embeddings = 0;
 
   // Only for kYarn. attention_factor multiplies cosines and sines; if nullopt, it is computed from
-  // `factor`.
+  // `factor` and, if neither of them is 0, mscale and mscale_all_dim.
   std::optional<double> attention_factor;
   double beta_fast = 32.0;
   double beta_slow = 1.0;
-  double mscale = 0.0;  // not set if this and mscale_all_dim are both 0
+  double mscale = 0.0;
   double mscale_all_dim = 0.0;
   bool truncate = true;
 

@@ -148,7 +148,7 @@ absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoderOf(const SafetensorsModel& s
   return decoder;
 }
 
-// Lets the options name the directory, if it holds an adapter.
+// Adds the directory to the options if it holds an adapter.
 absl::Status UseAdapterDir(const std::string& dir, DecoderOptions* options) {
   if (!IsAdapterDir(dir)) return absl::OkStatus();
   if (!options->merged_adapter_dir.empty()) {

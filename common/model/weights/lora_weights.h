@@ -1,6 +1,6 @@
 // The matrices of low-rank adapters and the weights of modules_to_save: their initial values, and
-// their file in PEFT's layout, in which A and B of the Linear NAME, and the weight of a module NAME
-// that is saved, have the names
+// their file in PEFT's layout. For A and B of the Linear NAME, and for the weight of a saved module
+// NAME, the file has the tensors
 //
 //   base_model.model.NAME.lora_A.weight   [rank, inputs]
 //   base_model.model.NAME.lora_B.weight   [outputs, rank]
@@ -33,11 +33,11 @@ struct LoraAdapters {
 // Returns whether the slot is the weight of a module of modules_to_save.
 bool IsSavedSlot(const WeightSlot& slot, const LoraConfig& config);
 
-// Reads an adapter of the model of `model`, whose weights are `slots`, on the CPU; A and B become
-// float32. Returns INVALID_ARGUMENT for a tensor that does not belong to the model or has another
-// shape, for an A without a B, for a file without adapters, and for a name in modules_to_save that
-// the model does not have. Returns UNIMPLEMENTED if the adapter unties a head that is tied. Also
-// returns the errors of ReadLoraConfig. The target_modules become those of the file.
+// Reads an adapter of a model with the weights `slots`, on the CPU; A and B become float32. The
+// target_modules become those of the file. Returns INVALID_ARGUMENT for a tensor that does not
+// belong to the model or has another shape, for an A without a B, for a file without adapters, and
+// for a name in modules_to_save that the model does not have. Returns UNIMPLEMENTED if the adapter
+// unties a head that is tied. Also returns the errors of ReadLoraConfig.
 absl::StatusOr<LoraAdapters> ReadLoraAdapters(const std::string& adapter_dir,
                                               const ModelConfig& model,
                                               const std::vector<WeightSlot>& slots);
