@@ -34,7 +34,7 @@ bool StopStringMatcher::Append(std::string_view piece, bool may_stop) {
   size_t first_end = std::string::npos;
   for (size_t i = 0; may_stop && i < stop_strings_.size(); ++i) {
     const std::string& stop = stop_strings_[i];
-    // A stop string that ends in the old text has been looked for before.
+    // An earlier call has looked for stop strings that end in the old text.
     const size_t begin = text_.find(stop, old_size >= stop.size() ? old_size - stop.size() + 1 : 0);
     if (begin == std::string::npos || begin + stop.size() >= first_end) continue;
     first_end = begin + stop.size();
@@ -56,8 +56,8 @@ void StopStringMatcher::HoldBack(size_t begin) {
     const std::string_view stop = stop_strings_[s];
     size_t& held = held_[s];
     for (size_t end = begin + 1; end <= text_.size(); ++end) {
-      // One byte adds at most one to what is held, and every further step of the loop takes one
-      // away: there are no more steps than bytes.
+      // A byte adds at most one to `held`, and every step of the inner loop takes one away, so no
+      // more steps than bytes are made.
       const std::string_view text = std::string_view(text_).substr(0, end);
       size_t num = std::min(held + 1, stop.size() - 1);
       while (num > 0 && !text.ends_with(stop.substr(0, num))) --num;

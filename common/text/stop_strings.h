@@ -47,8 +47,8 @@ class StopStringMatcher {
   size_t num_streamable() const { return num_streamable_; }
 
  private:
-  // Brings held_ up to text_, of which all from `begin` on is new. A byte costs at most two
-  // comparisons of up to a string's length for each string on average, whatever they are.
+  // Updates held_ for the bytes of text_ from `begin` on. On average, a byte costs at most two
+  // comparisons of up to a string's length for each string.
   void HoldBack(size_t begin);
 
   const std::vector<std::string> stop_strings_;

@@ -26,7 +26,7 @@ class Bpe {
   Bpe(const std::vector<BpeMerge>& merges, const std::array<int32_t, 256>& byte_ids,
       absl::flat_hash_map<std::string, int32_t> whole_words);
 
-  // Appends the ids of the words, one after the other, in time O(n log n) in a word's length.
+  // Appends the ids of the words in order. Takes time O(n log n) for a word of length n.
   // `cache` may be null; it must not be shared with another tokenizer.
   void Encode(std::span<const std::string_view> words, WordCache* cache,
               std::vector<int32_t>* ids) const;

@@ -47,7 +47,7 @@ WordCache::Place WordCache::ShortPlaceOf(std::string_view word) {
 
 // REQUIRES: word.size() <= kMaxWordBytes.
 size_t WordCache::LongIndexOf(std::string_view word) {
-  // The middle of a word does not count; it only makes words compete for a place.
+  // The middle of a word is ignored. Words that differ only there compete for one place.
   uint64_t head = 0, tail = 0;
   if (word.size() >= 8) {
     head = Load<uint64_t>(word.data());

@@ -168,7 +168,7 @@ absl::Status ParsePreTokenizer(const json& value, TokenizerSpec* spec) {
     return Unimplemented(
         "pre_tokenizer Sequence other than Split, ByteLevel with use_regex false is not supported");
   }
-  // It would put a space before every piece of the Split.
+  // HF tokenizers would put a space before every piece of the Split.
   if (spec->add_prefix_space) {
     return Unimplemented("pre_tokenizer: add_prefix_space after a Split is not supported");
   }

@@ -15,8 +15,8 @@
 namespace taopd {
 
 struct TokenizerConfig {
-  // Those of bos_token, eos_token, unk_token, sep_token, pad_token, cls_token and mask_token that
-  // the file gives, with their text.
+  // The names and texts of the special tokens that the file gives: bos_token, eos_token, unk_token,
+  // sep_token, pad_token, cls_token and mask_token.
   std::vector<std::pair<std::string, std::string>> special_tokens;
   // The source text of each template by its name. A single template has the name "default".
   std::map<std::string, std::string> chat_templates;

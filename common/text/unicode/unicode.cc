@@ -134,7 +134,7 @@ bool IsValidUtf8(std::string_view text) {
     UChar32 c;
     U8_NEXT(bytes, i, text.size(), c);
     if (c < 0) return false;
-    // Foreign characters come in groups, with long runs of ASCII between them.
+    // Characters outside of ASCII come in groups, with long runs of ASCII between them.
     if (c < 0x80) i += AsciiPrefix(text.substr(i));
   }
   return true;
@@ -183,7 +183,7 @@ std::string NormalizeNfc(std::string_view text) {
   return normalized;
 }
 
-Char ForeignCharAt(std::string_view text, size_t position) {
+Char NonAsciiCharAt(std::string_view text, size_t position) {
   const size_t begin = position;
   const UChar32 c = NextCodePoint(text, &position);
   return {ClassOf(c), static_cast<uint8_t>(position - begin)};

@@ -48,13 +48,13 @@ inline constexpr std::array<CharClass, 128> kAsciiClasses = [] {
   return classes;
 }();
 // REQUIRES: the character at the position is not of ASCII.
-Char ForeignCharAt(std::string_view text, size_t position);
+Char NonAsciiCharAt(std::string_view text, size_t position);
 
 // Returns the character at a byte position, or kEnd at text.size(). REQUIRES: text is valid UTF-8.
 inline Char CharAt(std::string_view text, size_t position) {
   if (position >= text.size()) return {CharClass::kEnd, 0};
   const auto lead = static_cast<uint8_t>(text[position]);
-  return lead < 128 ? Char{kAsciiClasses[lead], 1} : ForeignCharAt(text, position);
+  return lead < 128 ? Char{kAsciiClasses[lead], 1} : NonAsciiCharAt(text, position);
 }
 
 // These functions implement \s and \w of Rust's regex, for the options of added tokens.

@@ -180,7 +180,7 @@ std::optional<int64_t> ParseInt(std::string_view text, int64_t base) {
 
 Value Int(Runtime&, const Value& self, const Arguments& arguments) {
   const auto bound = arguments.Bind("int", {"default", "base"});
-  const Value otherwise = bound[0] == nullptr ? Value(int64_t{0}) : *bound[0];
+  const Value fallback = bound[0] == nullptr ? Value(int64_t{0}) : *bound[0];
   if (self.is_undefined()) Fail(UndefinedMessage(self));
   std::optional<int64_t> value;
   if (const Text* text = self.text()) {
@@ -194,7 +194,7 @@ Value Int(Runtime&, const Value& self, const Arguments& arguments) {
   } else if (IsNumber(self)) {
     value = ToInteger(self, "int");
   }
-  return value ? Value(*value) : otherwise;
+  return value ? Value(*value) : fallback;
 }
 
 Value Float(Runtime&, const Value& self, const Arguments& arguments) {

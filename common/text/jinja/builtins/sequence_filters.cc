@@ -12,18 +12,18 @@ namespace taopd::jinja {
 namespace {
 
 // Returns the attribute of a value that `attribute=` names: "a.b.0", or an index. Undefined
-// attributes become `otherwise`, if it is not null.
-Value Attribute(Runtime& runtime, Value value, const Value& attribute, const Value* otherwise) {
+// attributes become `fallback`, if it is not null.
+Value Attribute(Runtime& runtime, Value value, const Value& attribute, const Value* fallback) {
   if (attribute.text() == nullptr) {
     value = GetItem(runtime, value, attribute);
-    return value.is_undefined() && otherwise != nullptr ? *otherwise : value;
+    return value.is_undefined() && fallback != nullptr ? *fallback : value;
   }
   for (const std::string_view part : Split(attribute.text()->bytes, ".", -1, false)) {
     const std::optional<size_t> index = ParseIndex(part);
     const Value key =
         index ? Value(static_cast<int64_t>(*index)) : runtime.MakeText(std::string(part));
     value = GetItem(runtime, value, key);
-    if (value.is_undefined() && otherwise != nullptr) value = *otherwise;
+    if (value.is_undefined() && fallback != nullptr) value = *fallback;
   }
   return value;
 }

@@ -65,7 +65,7 @@ class ExpressionParser {
   static std::vector<ExpressionPtr> List(ExpressionPtr a, ExpressionPtr b = nullptr);
   static void CheckDepth(const Expression& expression);
   void ParseArgumentsOf(Expression* node);
-  // Parse operands with operators between them, which group from the left.
+  // These functions parse operands with left-associative operators between them.
   using ParseFunction = ExpressionPtr (ExpressionParser::*)();
   using Operators = std::initializer_list<std::pair<std::string_view, Operator>>;
   ExpressionPtr ParseLogical(std::string_view name, ExpressionKind kind,

@@ -126,7 +126,7 @@ struct Loop {
 
 // Returns the message of the failure when an undefined value is used. REQUIRES: is_undefined().
 std::string UndefinedMessage(const Value& value);
-// Returns Python's truth of a value.
+// Returns whether Python's bool(value) is True.
 bool IsTrue(const Value& value);
 // Returns a == b for values of any types. 1, 1.0 and True are equal.
 bool AreEqual(const Value& a, const Value& b);
