@@ -1,7 +1,7 @@
 # Adds the tests of a GoogleTest program; ctest runs this script. Each ctest test is a process that
 # runs up to `taopd_suites_per_test` suites in turn; its name is theirs, joined by "+".
 #
-# Set by the including script: taopd_program, taopd_prefix, taopd_suites_per_test, taopd_timeout (of
+# The including script sets taopd_program, taopd_prefix, taopd_suites_per_test, taopd_timeout (of
 # one suite, in seconds), taopd_properties (of each test), taopd_emulator (which runs the programs
 # of another architecture; else empty).
 execute_process(COMMAND ${taopd_emulator} ${taopd_program} --gtest_list_tests

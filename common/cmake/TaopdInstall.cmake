@@ -1,6 +1,6 @@
-# cmake --install: the programs and what they are used with, in the folders that GNUInstallDirs
-# names. deploy/release makes packages that need no libraries of this machine; what is installed
-# here finds LibTorch, Arrow and xgrammar where the build has found them.
+# cmake --install: the programs, their examples and their pages, in the folders that GNUInstallDirs
+# names. The programs find LibTorch, Arrow and xgrammar where the build has found them.
+# deploy/release makes packages that need no libraries of this machine.
 include(GNUInstallDirs)
 
 set(taopd_programs taopd-teacher taopd-grammar taopd-trainer taopd-probe)
