@@ -56,96 +56,97 @@ bool MeetsAtAnAddress(const Rendezvous& rendezvous) {
 }
 
 // Reads the address and the port, under the names that the launcher uses.
-void ReadMaster(VariableReader& read, const std::string& address, const std::string& port,
+void ReadMaster(VariableReader& reader, const std::string& address, const std::string& port,
                 Rendezvous* rendezvous) {
   if (!MeetsAtAnAddress(*rendezvous)) return;
-  rendezvous->master_addr = read.Text(address);
-  rendezvous->master_port = static_cast<int>(read.Number(port, 1, kMaxPort));
+  rendezvous->master_addr = reader.Text(address);
+  rendezvous->master_port = static_cast<int>(reader.Number(port, 1, kMaxPort));
 }
 
-void ReadTorchrun(VariableReader& read, const Environment& environment, Rendezvous* rendezvous) {
+void ReadTorchrun(VariableReader& reader, const Environment& environment, Rendezvous* rendezvous) {
   rendezvous->source = "RANK, WORLD_SIZE";
-  rendezvous->world_size = read.Number("WORLD_SIZE", 1, kMaxRanks);
-  rendezvous->rank = read.Number("RANK", 0, rendezvous->world_size - 1);
-  rendezvous->local_world_size = read.Number("LOCAL_WORLD_SIZE", 1, rendezvous->world_size,
-                                             /*fallback=*/rendezvous->world_size == 1 ? 1 : 0);
+  rendezvous->world_size = reader.Number("WORLD_SIZE", 1, kMaxRanks);
+  rendezvous->rank = reader.Number("RANK", 0, rendezvous->world_size - 1);
+  rendezvous->local_world_size = reader.Number("LOCAL_WORLD_SIZE", 1, rendezvous->world_size,
+                                               /*fallback=*/rendezvous->world_size == 1 ? 1 : 0);
   const int64_t last =
-      read.has("LOCAL_WORLD_SIZE") ? rendezvous->local_world_size - 1 : rendezvous->rank;
-  rendezvous->local_rank = read.Number("LOCAL_RANK", 0, last, /*fallback=*/0);
+      reader.has("LOCAL_WORLD_SIZE") ? rendezvous->local_world_size - 1 : rendezvous->rank;
+  rendezvous->local_rank = reader.Number("LOCAL_RANK", 0, last, /*fallback=*/0);
   rendezvous->launcher_serves_store =
       environment("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True";
-  ReadMaster(read, "MASTER_ADDR", "MASTER_PORT", rendezvous);
+  ReadMaster(reader, "MASTER_ADDR", "MASTER_PORT", rendezvous);
 }
 
-void ReadKubeflow(VariableReader& read, const Environment& environment, Rendezvous* rendezvous) {
+void ReadKubeflow(VariableReader& reader, const Environment& environment, Rendezvous* rendezvous) {
   rendezvous->source = "PET_NNODES, PET_NODE_RANK";
-  rendezvous->world_size = read.Number("PET_NNODES", 1, kMaxRanks);
+  rendezvous->world_size = reader.Number("PET_NNODES", 1, kMaxRanks);
   const std::string processes = environment("PET_NPROC_PER_NODE").value_or("1");
   if (processes != "1" && processes != "auto" && processes != "cpu" && processes != "gpu") {
-    read.Refuse(InvalidArgument(
+    reader.Refuse(InvalidArgument(
         "PET_NPROC_PER_NODE = \"", processes,
         "\": this process can be one rank; taopd-trainer launch starts several on a node"));
   }
-  rendezvous->rank =
-      rendezvous->world_size == 1 ? 0 : read.Number("PET_NODE_RANK", 0, rendezvous->world_size - 1);
-  ReadMaster(read, "PET_MASTER_ADDR", "PET_MASTER_PORT", rendezvous);
+  rendezvous->rank = rendezvous->world_size == 1
+                         ? 0
+                         : reader.Number("PET_NODE_RANK", 0, rendezvous->world_size - 1);
+  ReadMaster(reader, "PET_MASTER_ADDR", "PET_MASTER_PORT", rendezvous);
 }
 
-void ReadIndexedJob(VariableReader& read, Rendezvous* rendezvous) {
+void ReadIndexedJob(VariableReader& reader, Rendezvous* rendezvous) {
   rendezvous->source = "JOB_COMPLETION_INDEX, WORLD_SIZE";
-  rendezvous->world_size = read.Number("WORLD_SIZE", 1, kMaxRanks);
-  rendezvous->rank = read.Number("JOB_COMPLETION_INDEX", 0, rendezvous->world_size - 1);
-  ReadMaster(read, read.has("MASTER_ADDR") ? "MASTER_ADDR" : "JOBSET_COORDINATOR", "MASTER_PORT",
-             rendezvous);
+  rendezvous->world_size = reader.Number("WORLD_SIZE", 1, kMaxRanks);
+  rendezvous->rank = reader.Number("JOB_COMPLETION_INDEX", 0, rendezvous->world_size - 1);
+  ReadMaster(reader, reader.has("MASTER_ADDR") ? "MASTER_ADDR" : "JOBSET_COORDINATOR",
+             "MASTER_PORT", rendezvous);
 }
 
 // Returns the number of tasks on this node, or 0 if Slurm does not give it exactly.
 // SLURM_NTASKS_PER_NODE is the requested number: a node of the step may have fewer tasks.
-int64_t ReadSlurmLocalWorldSize(VariableReader& read, int64_t world_size) {
+int64_t ReadSlurmLocalWorldSize(VariableReader& reader, int64_t world_size) {
   if (world_size == 1) return 1;
-  if (read.has("SLURM_STEP_TASKS_PER_NODE")) {
-    const std::string list = read.Text("SLURM_STEP_TASKS_PER_NODE");
+  if (reader.has("SLURM_STEP_TASKS_PER_NODE")) {
+    const std::string list = reader.Text("SLURM_STEP_TASKS_PER_NODE");
     // A list of one entry, "4" or "4(x2)", applies to every node.
-    if (!read.has("SLURM_NODEID") && list.find(',') != std::string::npos) return 0;
-    const auto tasks = TasksOfNode(list, read.Number("SLURM_NODEID", 0, kMaxRanks, 0));
+    if (!reader.has("SLURM_NODEID") && list.find(',') != std::string::npos) return 0;
+    const auto tasks = TasksOfNode(list, reader.Number("SLURM_NODEID", 0, kMaxRanks, 0));
     if (tasks.ok() && *tasks <= world_size) return *tasks;
-    read.Refuse(tasks.ok() ? InvalidArgument("SLURM_STEP_TASKS_PER_NODE = \"", list, "\" has ",
-                                             *tasks, " tasks on this node, of ", world_size)
-                           : Annotate(tasks.status(), "SLURM_STEP_TASKS_PER_NODE"));
+    reader.Refuse(tasks.ok() ? InvalidArgument("SLURM_STEP_TASKS_PER_NODE = \"", list, "\" has ",
+                                               *tasks, " tasks on this node, of ", world_size)
+                             : Annotate(tasks.status(), "SLURM_STEP_TASKS_PER_NODE"));
     return 0;
   }
-  const int64_t asked = read.Number("SLURM_NTASKS_PER_NODE", 1, kMaxRanks, 0);
+  const int64_t asked = reader.Number("SLURM_NTASKS_PER_NODE", 1, kMaxRanks, 0);
   return asked > 0 && world_size % asked == 0 ? asked : 0;
 }
 
-void ReadSlurm(VariableReader& read, Rendezvous* rendezvous) {
+void ReadSlurm(VariableReader& reader, Rendezvous* rendezvous) {
   rendezvous->source = "SLURM_PROCID, SLURM_STEP_NUM_TASKS";
-  rendezvous->world_size = read.Number("SLURM_STEP_NUM_TASKS", 1, kMaxRanks);
-  rendezvous->rank = read.Number("SLURM_PROCID", 0, rendezvous->world_size - 1);
-  rendezvous->local_rank = read.Number("SLURM_LOCALID", 0, rendezvous->rank, /*fallback=*/0);
-  rendezvous->local_world_size = ReadSlurmLocalWorldSize(read, rendezvous->world_size);
-  if (!read.has("SLURM_LOCALID")) {
+  rendezvous->world_size = reader.Number("SLURM_STEP_NUM_TASKS", 1, kMaxRanks);
+  rendezvous->rank = reader.Number("SLURM_PROCID", 0, rendezvous->world_size - 1);
+  rendezvous->local_rank = reader.Number("SLURM_LOCALID", 0, rendezvous->rank, /*fallback=*/0);
+  rendezvous->local_world_size = ReadSlurmLocalWorldSize(reader, rendezvous->world_size);
+  if (!reader.has("SLURM_LOCALID")) {
     rendezvous->local_world_size = rendezvous->world_size == 1 ? 1 : 0;
   } else if (rendezvous->local_world_size > 0 &&
              rendezvous->local_rank >= rendezvous->local_world_size) {
-    read.Refuse(InvalidArgument("SLURM_LOCALID = ", rendezvous->local_rank, " is not in [0, ",
-                                rendezvous->local_world_size - 1, "], the tasks of this node"));
+    reader.Refuse(InvalidArgument("SLURM_LOCALID = ", rendezvous->local_rank, " is not in [0, ",
+                                  rendezvous->local_world_size - 1, "], the tasks of this node"));
   }
   if (!MeetsAtAnAddress(*rendezvous)) return;
-  if (read.has("MASTER_ADDR")) {
-    rendezvous->master_addr = read.Text("MASTER_ADDR");
+  if (reader.has("MASTER_ADDR")) {
+    rendezvous->master_addr = reader.Text("MASTER_ADDR");
   } else {
-    const auto host = FirstHostOf(read.Text("SLURM_STEP_NODELIST"));
+    const auto host = FirstHostOf(reader.Text("SLURM_STEP_NODELIST"));
     if (host.ok()) rendezvous->master_addr = *host;
-    if (!host.ok()) read.Refuse(Annotate(host.status(), "SLURM_STEP_NODELIST"));
+    if (!host.ok()) reader.Refuse(Annotate(host.status(), "SLURM_STEP_NODELIST"));
   }
   // Steps of different jobs on one machine should not meet, so the port is derived from the job's
   // number.
   constexpr int kFirstPort = 20000, kNumPorts = 10000;
-  if (read.has("MASTER_PORT")) {
-    rendezvous->master_port = static_cast<int>(read.Number("MASTER_PORT", 1, kMaxPort));
+  if (reader.has("MASTER_PORT")) {
+    rendezvous->master_port = static_cast<int>(reader.Number("MASTER_PORT", 1, kMaxPort));
   } else {
-    const int64_t job = read.Number("SLURM_JOB_ID", 0, INT64_MAX);
+    const int64_t job = reader.Number("SLURM_JOB_ID", 0, INT64_MAX);
     rendezvous->master_port = static_cast<int>(kFirstPort + job % kNumPorts);
   }
 }
@@ -162,28 +163,28 @@ Environment ProcessEnvironment() {
 
 absl::StatusOr<Rendezvous> ReadRendezvous(const Environment& environment) {
   Rendezvous rendezvous;
-  VariableReader read(environment);
+  VariableReader reader(environment);
   rendezvous.store_file = environment("TAOPD_RENDEZVOUS_FILE").value_or("");
   rendezvous.secret = environment("TAOPD_RANK_SECRET").value_or("");
-  if (read.has("RANK") || (read.has("WORLD_SIZE") && !read.has("JOB_COMPLETION_INDEX"))) {
-    ReadTorchrun(read, environment, &rendezvous);
-  } else if (read.has("PET_NNODES")) {
-    ReadKubeflow(read, environment, &rendezvous);
-  } else if (read.has("JOB_COMPLETION_INDEX") && read.has("WORLD_SIZE")) {
-    ReadIndexedJob(read, &rendezvous);
-  } else if (read.has("SLURM_STEP_ID") && read.has("SLURM_STEP_NUM_TASKS")) {
+  if (reader.has("RANK") || (reader.has("WORLD_SIZE") && !reader.has("JOB_COMPLETION_INDEX"))) {
+    ReadTorchrun(reader, environment, &rendezvous);
+  } else if (reader.has("PET_NNODES")) {
+    ReadKubeflow(reader, environment, &rendezvous);
+  } else if (reader.has("JOB_COMPLETION_INDEX") && reader.has("WORLD_SIZE")) {
+    ReadIndexedJob(reader, &rendezvous);
+  } else if (reader.has("SLURM_STEP_ID") && reader.has("SLURM_STEP_NUM_TASKS")) {
     // The script of a job has SLURM_PROCID too, but no step: it runs alone.
-    ReadSlurm(read, &rendezvous);
+    ReadSlurm(reader, &rendezvous);
   }
   if (rendezvous.rank == 0 && rendezvous.world_size > 1) {
-    rendezvous.listen_fd = static_cast<int>(read.Number("TAOPD_LISTEN_FD", 0, 1 << 20, -1));
+    rendezvous.listen_fd = static_cast<int>(reader.Number("TAOPD_LISTEN_FD", 0, 1 << 20, -1));
   }
   rendezvous.prefix = "taopd";
   for (const char* name : {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "RESTART_ATTEMPT",
                            "SLURM_RESTART_COUNT"}) {
     if (const auto value = environment(name)) rendezvous.prefix += "/" + *value;
   }
-  TAOPD_RETURN_IF_ERROR(Annotate(read.status(), Concat("environment (", rendezvous.source, ")")));
+  TAOPD_RETURN_IF_ERROR(Annotate(reader.status(), Concat("environment (", rendezvous.source, ")")));
   return rendezvous;
 }
 

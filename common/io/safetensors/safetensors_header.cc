@@ -24,7 +24,7 @@ constexpr std::array<std::pair<std::string_view, int64_t>, 19> kDtypeBytes = {{
 }};
 
 // Returns a JSON number that is an integer in [0, 2^63).
-absl::StatusOr<int64_t> CountFrom(const json& value, const std::string& what) {
+absl::StatusOr<int64_t> ParseCount(const json& value, const std::string& what) {
   constexpr auto kMax = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
   if (!value.is_number_unsigned() || value.get<uint64_t>() > kMax) {
     return DataLoss(what, " is not an integer from 0 to 2^63 - 1");
@@ -42,15 +42,15 @@ absl::StatusOr<SafetensorsEntry> ParseEntry(const json& value, const std::string
     } else if (key == "shape") {
       if (!field.is_array()) return DataLoss(tensor, ": shape is not an array");
       for (const json& dimension : field) {
-        TAOPD_ASSIGN_OR_RETURN(const int64_t size, CountFrom(dimension, tensor + ": a dimension"));
+        TAOPD_ASSIGN_OR_RETURN(const int64_t size, ParseCount(dimension, tensor + ": a dimension"));
         entry.shape.push_back(size);
       }
     } else if (key == "data_offsets") {
       if (!field.is_array() || field.size() != 2) {
         return DataLoss(tensor, ": data_offsets is not [begin, end]");
       }
-      TAOPD_ASSIGN_OR_RETURN(entry.begin, CountFrom(field[0], tensor + ": data_offsets[0]"));
-      TAOPD_ASSIGN_OR_RETURN(entry.end, CountFrom(field[1], tensor + ": data_offsets[1]"));
+      TAOPD_ASSIGN_OR_RETURN(entry.begin, ParseCount(field[0], tensor + ": data_offsets[0]"));
+      TAOPD_ASSIGN_OR_RETURN(entry.end, ParseCount(field[1], tensor + ": data_offsets[1]"));
     } else {
       return DataLoss(tensor, ": unknown field \"", key, "\"");
     }
