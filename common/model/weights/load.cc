@@ -16,9 +16,9 @@
 namespace taopd {
 namespace {
 
-// Older versions of transformers left these tensors in files; here they come from the
-// configuration.
-bool IsHarmless(const std::string& name) { return name.ends_with(".rotary_emb.inv_freq"); }
+// Returns whether a stored tensor is ignored. Older versions of transformers stored rotary
+// frequencies, which are computed from the configuration here.
+bool IsIgnored(const std::string& name) { return name.ends_with(".rotary_emb.inv_freq"); }
 
 // Returns the slot's part of a tensor of the model of `config`, merged with `adapter` unless that
 // is null. A trained parameter is written in place, and a mapped one must not be.
@@ -59,7 +59,7 @@ absl::Status CheckNames(const std::vector<WeightSlot>& slots, const SafetensorsM
     // Older exports store the tied head as well as the embedding. transformers overwrites it with
     // the embedding, so it is ignored.
     if (tied && name == lm_head_name) continue;
-    if (!expected.contains(name) && !IsHarmless(name)) unexpected.push_back(name);
+    if (!expected.contains(name) && !IsIgnored(name)) unexpected.push_back(name);
   }
   if (!missing.empty()) return InvalidArgument("tensors missing: ", NamesText(missing));
   if (!unexpected.empty()) return InvalidArgument("unexpected tensors: ", NamesText(unexpected));

@@ -70,7 +70,7 @@ absl::Status ReadTemplateFiles(const std::string& model_dir, TokenizerConfig* co
   config->chat_templates.clear();
   for (const auto& [name, path] : paths) {
     absl::StatusOr<std::string> source = ReadFileToString(path, kMaxTemplateFileBytes);
-    // A broken link. NOT_FOUND would mean that the model has no template.
+    // The path is a broken link. NOT_FOUND would mean that the model has no template.
     if (absl::IsNotFound(source.status())) return DataLoss(source.status().message());
     TAOPD_RETURN_IF_ERROR(source.status());
     config->chat_templates[name] = *std::move(source);

@@ -79,14 +79,14 @@ Value Indent(Runtime& runtime, const Value& self, const Arguments& arguments) {
   constexpr int64_t kMaxWidth = 10'000;
   const std::string indent =
       bound[0] == nullptr ? "    " : Indentation(*bound[0], "indent: width", kMaxWidth);
-  const bool is_first = bound[1] != nullptr && IsTrue(*bound[1]);
-  const bool is_blank = bound[2] != nullptr && IsTrue(*bound[2]);
+  const bool indents_first = bound[1] != nullptr && IsTrue(*bound[1]);
+  const bool indents_blank = bound[2] != nullptr && IsTrue(*bound[2]);
   const std::vector<std::string_view> lines = SplitLines(text);
   runtime.Charge(static_cast<int64_t>(text.size() + lines.size() * indent.size()));
-  std::string out = is_first ? indent : "";
+  std::string out = indents_first ? indent : "";
   for (size_t i = 0; i < lines.size(); ++i) {
     if (i > 0) out += '\n';
-    if (i > 0 && (is_blank || !lines[i].empty())) out += indent;
+    if (i > 0 && (indents_blank || !lines[i].empty())) out += indent;
     out += lines[i];
   }
   return runtime.MakeText(std::move(out), self.text()->is_safe);

@@ -228,7 +228,7 @@ Value Map(Runtime& runtime, const Value& self, const Arguments& arguments) {
   return runtime.MakeSequence(std::move(mapped), SequenceType::kIterator);
 }
 
-// Implements select, reject, selectattr and rejectattr: by the named test, or by truth.
+// Implements select, reject, selectattr and rejectattr, by the named test or else by truth.
 template <bool by_attribute, bool keeps_true>
 Value Choose(Runtime& runtime, const Value& self, const Arguments& arguments) {
   Arguments rest = arguments;

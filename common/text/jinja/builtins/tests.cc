@@ -63,7 +63,7 @@ Value HasRemainder(Runtime& runtime, const Value& self, const Arguments& argumen
       AreEqual(Apply(runtime, Operator::kModulo, self, Value(int64_t{2})), Value(remainder)));
 }
 
-// Python's `is`: the same object. Equal small numbers and constants always are.
+// Implements Python's `is`, for which equal small numbers and constants are the same object.
 Value SameAs(Runtime&, const Value& self, const Arguments& arguments) {
   const auto bound = arguments.Bind("sameas", {"other"}, 1);
   const Value& other = *bound[0];

@@ -266,7 +266,7 @@ Value Concatenate(Runtime& runtime, const std::vector<Value>& parts) {
   return runtime.MakeText(std::move(text));
 }
 
-// Formats with %s %r %d %i %f %x %%, including width and precision.
+// Supports %s and %r without options, %d %i %x %X %f %e %g with width and precision, and %%.
 Value FormatPercent(Runtime& runtime, const Text& format, const std::vector<Value>& values,
                     const Dict* named) {
   const std::string& text = format.bytes;

@@ -128,9 +128,9 @@ ExpressionPtr ExpressionParser::ParseExpression(bool with_condition) {
     const Position position = current().position;
     Advance();
     ExpressionPtr condition = ParseOr();
-    ExpressionPtr otherwise = SkipName("else") ? ParseExpression() : nullptr;
+    ExpressionPtr alternative = SkipName("else") ? ParseExpression() : nullptr;
     std::vector<ExpressionPtr> children = List(std::move(value), std::move(condition));
-    children.push_back(std::move(otherwise));
+    children.push_back(std::move(alternative));
     value = Make(ExpressionKind::kConditional, position, std::move(children));
   }
   return value;
