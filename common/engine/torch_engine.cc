@@ -167,7 +167,7 @@ class TorchEngine final : public InferenceEngine {
           requests->size();
       return decision.status;
     }
-    // The age of the heartbeat counts from the arrival of work.
+    // The heartbeat's age is measured from the arrival of work.
     if (!scheduler_.has_work()) Beat();
     for (size_t i = 0; i < requests->size(); ++i) {
       auto& [request, done] = (*requests)[i];
@@ -251,7 +251,7 @@ class TorchEngine final : public InferenceEngine {
     int64_t num_tokens = 0;
     for (const ScheduledRows& part : plan.rows) {
       num_tokens += part.count;
-      // Later starts, after a preemption, do not count.
+      // Later starts, after a preemption, are not recorded.
       if (part.sequence->started_at == absl::InfinitePast()) part.sequence->started_at = now;
       for (Sequence* follower : part.followers) {
         if (follower->started_at == absl::InfinitePast())
@@ -353,7 +353,7 @@ class TorchEngine final : public InferenceEngine {
   // by the thread that computes the first rows.
   void Beat() { last_beat_.store(absl::ToUnixNanos(clock_->Now()), std::memory_order_relaxed); }
 
-  // Called after Advance. A prompt counts once, when it is done.
+  // Called after Advance. A prompt is counted once, when it is done.
   void CountTokens(const StepPlan& plan) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const auto count = [this](const Sequence& sequence, bool samples) {
       if (!sequence.status.ok() || sequence.mask_was_late) return;

@@ -29,7 +29,7 @@ struct CudaGraphOptions {
   // run at once if that is less.
   int64_t max_capture_size = 0;
   // A step with a longer sequence runs eagerly: the memory of a graph grows with the number of
-  // positions for which it has room.
+  // positions that it can hold.
   int64_t max_seq_len = 8192;
 };
 

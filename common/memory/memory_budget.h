@@ -41,7 +41,7 @@ absl::StatusOr<MemoryBudget> CpuBudget(const MemoryLimits& limits, const std::st
 // (RLIMIT_AS), which processes do not share. `root` as above.
 MemoryBudget WithinOwnLimits(MemoryBudget budget, const std::string& root = "");
 
-// Returns the budget on a CUDA device of which `free_bytes` are free. If other processes hold so
+// Returns the budget on a CUDA device with `free_bytes` free. If other processes hold so
 // much that the fraction is not free, the budget is the free memory, with a warning.
 MemoryBudget CudaBudget(const MemoryLimits& limits, const std::string& device, int64_t total_bytes,
                         int64_t free_bytes);

@@ -124,8 +124,8 @@ class Decoder {
   // numbers are spread too widely for the 12 bits per number that the plan expects of a packed
   // copy.
   virtual int64_t PrepareInference() = 0;
-  // Frees what inference no longer reads after it is prepared: on the CPU, the parameters of which
-  // it has packed copies. After this call, Forward, lm_head and Parameters must not be called, and
+  // Frees what inference no longer reads after it is prepared: on the CPU, the parameters that it
+  // has packed copies of. After this call, Forward, lm_head and Parameters must not be called, and
   // the weights must not change.
   virtual void KeepForInferenceOnly() = 0;
   // Computes with these tensors from now on, instead of the parameters of the same names. Packed

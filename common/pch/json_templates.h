@@ -1,5 +1,5 @@
 // Declares the code of nlohmann::json as compiled elsewhere (json_templates.cc). Otherwise every
-// file that parses or writes JSON compiles the parser and the writer again, a fifth of its time.
+// file that parses or writes JSON spends a fifth of its time compiling the parser and the writer.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -58,7 +58,7 @@ class CutSearch {
   // Narrows the band until it holds at most its capacity of ids or is a single float. Returns the
   // number of ids in it.
   int64_t Narrow(double target, int64_t num_band, cpu::SplitRow* band);
-  // Finds the cut in the band, of which num_band ids are in band_. `above` is the sum above it.
+  // Finds the cut in the band, whose num_band ids are in band_. `above` is the sum above it.
   Cut CutInBand(const cpu::SplitRow& band, int64_t num_band, double above, double target);
   // Finds the cut among the ids whose logit equals the single float of the band.
   Cut CutAmongEquals(const cpu::SplitRow& band, double above, double target);

@@ -7,11 +7,11 @@
 namespace taopd {
 namespace {
 
-// The number of sequences that one step may pass because they wait for another one's blocks. It
-// limits the time of one Schedule.
+// The number of sequences that one step may pass over because they wait for another one's blocks.
+// It limits the time of one Schedule.
 constexpr int kMaxSkipped = 512;
-// The number of sequences that one step may pass because they find no room. With each of them, it
-// passes the later ones of the same client and kind.
+// The number of sequences that one step may pass over because they find no room. With each, it
+// passes over the later ones of the same client and kind.
 constexpr int kMaxRefused = 64;
 
 }  // namespace

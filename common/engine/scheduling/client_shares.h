@@ -64,8 +64,8 @@ class ClientShares {
   };
 
   int64_t NumHeldBlocks(const Sequence& sequence) const;
-  // Returns how much of the resource the preemption of `sequence` counts for. With kAll, all blocks
-  // that it holds count, otherwise only those that no other sequence holds.
+  // Returns how much of the resource the preemption of `sequence` frees. With kAll, all blocks that
+  // it holds count as freed, otherwise only those that no other sequence holds.
   int64_t FreedAmount(const Sequence& sequence, Resource resource, PreemptionLimit limit) const;
 
   const BlockPool& pool_;

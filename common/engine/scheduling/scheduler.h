@@ -89,7 +89,7 @@ struct SchedulerLimits {
 
 // Rows [first, first + count) of one sequence: the model is fed these tokens. With `samples`, the
 // last row's logits give the next token of the sequence and of each follower. Followers are
-// sequences with the same prompt, of which nothing else is computed in this step.
+// sequences with the same prompt. Nothing else of them is computed in this step.
 struct ScheduledRows {
   Sequence* sequence = nullptr;
   int64_t first = 0;

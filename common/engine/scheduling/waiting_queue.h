@@ -1,7 +1,7 @@
 // The sequences that do not run (new or preempted), and the order in which they get their turns.
 //
 // Clients take turns by the number of tokens that have been served to them. The client with the
-// fewest goes first. Ties go to a client of which nothing runs, and then to the one whose oldest
+// fewest goes first. Ties go to a client that has nothing running, and then to the one whose oldest
 // sequence here arrived first. Within a client, preempted sequences come first, then the others in
 // the order of arrival. (Sheng et al., "Fairness in serving large language models", OSDI 2024, call
 // these numbers virtual token counters.)

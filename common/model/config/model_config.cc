@@ -158,7 +158,7 @@ absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& given_dir) {
     TAOPD_ASSIGN_OR_RETURN(std::vector<int32_t> ids,
                            Annotate(ReadTokenIds(generation, "eos_token_id"), generation_path));
     // As in transformers' generate: if generation_config.json names end ids, those of config.json
-    // do not count.
+    // are ignored.
     if (!ids.empty()) config.eos_token_ids = std::move(ids);
   }
   return config;

@@ -129,7 +129,7 @@ struct RowGather {
   at::Tensor no_gradient;  // rows of the source that the result does not contain; may be undefined
 };
 
-// Selects rows of x by index, where every row that counts is selected exactly once. Its gradient is
+// Selects rows of x by index, where every row but padding is selected exactly once. Its gradient is
 // therefore a gather by the inverse index: fast, and in a fixed order on every device, unlike
 // index_add.
 class GatherRowsFunction : public torch::autograd::Function<GatherRowsFunction> {
@@ -163,7 +163,7 @@ at::Tensor PaddedToPacked(const at::Tensor& x_P, const AttentionPlan& plan) {
   return GatherRows(x_P, {plan.padded_row_T, plan.packed_row_P, plan.padding_P1});
 }
 
-// Whole sequences, padded on the right: under a causal mask, no query that counts sees the padding.
+// Whole sequences, padded on the right: under a causal mask, only queries of padding see padding.
 at::Tensor AttentionOfGroup(const at::Tensor& q_PND, const at::Tensor& k_PND,
                             const at::Tensor& v_PND, const AttentionPlan::Group& group,
                             int64_t sliding_window) {

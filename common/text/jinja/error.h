@@ -30,7 +30,7 @@ class TemplateError : public std::exception {
   Position position_;
 };
 
-// These functions throw INVALID_ARGUMENT for what Python's jinja2 refuses too.
+// These functions throw INVALID_ARGUMENT for what Python's jinja2 also refuses.
 template <typename... Parts>
 [[noreturn]] void Fail(const Parts&... parts) {
   throw TemplateError(absl::StatusCode::kInvalidArgument, Concat(parts...));

@@ -185,7 +185,7 @@ absl::Status ParseAddedTokens(const json& root, const TokenIds& token_ids, Token
 
 absl::StatusOr<TokenizerSpec> ParseRoot(const json& root) {
   if (!root.is_object()) return InvalidArgument("not an object");
-  // The file's truncation and padding do not count, because they are up to the caller. transformers
+  // The file's truncation and padding are ignored, because they are up to the caller. transformers
   // turns both off unless a call requests them.
   TAOPD_RETURN_IF_ERROR(
       RefuseUnknownKeys(root,

@@ -35,7 +35,7 @@ struct LexerOptions {
   bool lstrip_blocks = true;  // drop the white space before a block tag that starts its line
 };
 
-// Returns the tokens, of which the last is kEnd. Throws TemplateError. REQUIRES: source is valid
+// Returns the tokens. The last is kEnd. Throws TemplateError. REQUIRES: source is valid
 // UTF-8.
 std::vector<Token> Tokenize(std::string_view source, const LexerOptions& options);
 
