@@ -5,8 +5,8 @@
     resources.py write LOG...                writes the table from the output of nvcc -Xptxas=-v
 
 CMake uses the first form for each .cu file. A kernel that needs more than the table says, or that the table lacks, is a
-warning. With TAOPD_CUDA_STRICT=1 in the environment it is an error, and so is one that needs less. Nothing is compared if
-nvcc has another release than the one that wrote the table, because its numbers differ, except that spills still are."""
+warning. With TAOPD_CUDA_STRICT=1 in the environment it is an error, and so is one that needs less. With another release of
+nvcc than the one that wrote the table, only spills are compared, because the other numbers differ between releases."""
 
 import os
 import pathlib

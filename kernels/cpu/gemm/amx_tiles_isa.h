@@ -69,7 +69,7 @@ struct AmxInputs {
   int64_t count;
 };
 
-// Weights that are fetched into the second-level cache, `lines` of them per instruction's inputs.
+// Data that is fetched into the second-level cache, `lines` cache lines per instruction's inputs.
 struct AmxPrefetch {
   const char* ahead = nullptr;
   int64_t lines = 0;

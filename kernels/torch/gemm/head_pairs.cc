@@ -18,7 +18,7 @@ constexpr int64_t kSummedTokens = 8 * kVocabularyBlock;
 constexpr int64_t kPackedTokens = 32;
 static_assert(kSummedTokens % kPackedTokens == 0 && kPackedTokens % 2 == 0);
 
-// Fetches the part of `num` rows that packing a panel of other rows leaves time for.
+// Prefetches one of num_parts equal parts of adjacent rows, while a panel of others is packed.
 void PrefetchPart(const BFloat16* rows, int64_t num_elements, int64_t part, int64_t num_parts) {
   constexpr int64_t kLine = 64 / sizeof(BFloat16);
   const int64_t lines = num_elements / kLine;

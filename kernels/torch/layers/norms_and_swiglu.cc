@@ -125,7 +125,7 @@ NormOutput NormForward(const at::Tensor& x_NH, const at::Tensor& added_NH,
   return output;
 }
 
-// Returns {sum, normed}. Without `added`, the sum is not part of the autograd graph.
+// Returns {normed, sum}, or {normed} without `added`.
 class RmsNormFunction : public Function<RmsNormFunction> {
  public:
   static variable_list forward(AutogradContext* context, const at::Tensor& x_NH,
@@ -166,7 +166,7 @@ class RmsNormFunction : public Function<RmsNormFunction> {
 
 struct HeadsOutput {
   at::Tensor out_TAD;
-  at::Tensor inverse_rms_TA;  // undefined without a weight
+  at::Tensor inverse_rms_TA;  // undefined without a weight, and where it is not requested
 };
 
 HeadsOutput RotateForward(const at::Tensor& x_TAD, const at::Tensor& weight_D, double eps,

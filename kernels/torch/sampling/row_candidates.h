@@ -27,7 +27,7 @@ struct RowToSummarize {
 
 struct RowCandidates {
   std::vector<int32_t> ids;   // [N], ascending
-  std::vector<float> logits;  // [N]; the first infinity or NaN of the row is among them
+  std::vector<float> logits;  // [N]; if the row has a NaN or +inf, one is among them
   float rest_max = -std::numeric_limits<float>::infinity();  // largest logit of the rest
   // Sums of exp((logit - rest_max) / temperature) over the rest, and under temperature 1. 0 if
   // rest_max is -inf.

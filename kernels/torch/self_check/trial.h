@@ -43,7 +43,7 @@ struct OutputError {
 class Trial {
  public:
   virtual ~Trial() = default;
-  // Computes from the same inputs each time, without gradients. Throws c10::Error.
+  // Both compute from the same inputs each time, and throw c10::Error.
   virtual void RunCustom() = 0;
   virtual void RunComposed() = 0;
   // Compares the results of the last runs. Waits for the device.

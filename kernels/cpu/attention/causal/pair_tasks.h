@@ -29,7 +29,7 @@ class PairHeadProducts {
   static int64_t ScoreStride(const QueryBlock& block) { return PaddedKeys(block) + 16; }
   static int64_t WeightStride(const QueryBlock& block) { return PaddedKeys(block) + 32; }
 
-  // Packs the rows of all positions as the weights of MultiplyKeys and of MultiplyRows.
+  // Pack the rows of all positions as `keys` of MultiplyKeys, and as `panels` of MultiplyRows.
   const Bfloat16Bits* PackKeys(const Bfloat16Bits* x, int64_t stride, int64_t length,
                                CausalBuffer* buffer) const;
   const Bfloat16Bits* PackRows(const std::vector<const Bfloat16Bits*>& rows,

@@ -56,11 +56,12 @@ enum ObjectiveNeeds : uint32_t {
   kNeedsTeacherSampled = 4,  // log_q_sampled
   // log_behavior_sampled, if the batch is not from the current policy: a part of the loss estimates
   // an expectation over the student's whole distribution from y. A sampler that never draws some
-  // tokens (top-p, top-k) biases it, and no ratio repairs that.
+  // tokens (top-p, top-k) biases the estimate, and no ratio repairs that.
   kReadsBehavior = 8,
   kReadsBeta = 16,  // beta
-  // The gradient is that of a surrogate with stop-gradients (a score-function estimate): unbiased
-  // over y ~ p, but not the derivative of the loss value for a given y.
+  // The gradient is an estimate, unbiased over the draw of y. It is the derivative of a surrogate
+  // with stop-gradients, not of the loss value. In k2 and k3 only rho is under a stop-gradient, so
+  // their gradients are the derivatives of the loss for a fixed rho.
   kScoreFunction = 32,
   kNeedsFullVocabulary = 64,     // the support is the whole vocabulary: k = V
   kNeedsTeacherEntropy = 128,    // teacher_entropy
