@@ -136,9 +136,9 @@ struct PlainPagedAttention {
   float scale = 0;             // > 0
   int64_t sliding_window = 0;  // 0: none
   PagedTileCounts counts;      // from PlanPagedTiles for these numbers of heads and this head size
-  // If the split tiles have room for equally many partitions (LayOutDecodeStep), a block of threads
-  // takes several rather than that more blocks than this are launched. More do not run faster, and
-  // those whose partition is past the end of their sequence take time, too.
+  // The most blocks of threads to launch for split tiles if all have the same number of places for
+  // partitions (LayOutDecodeStep); a block then takes several partitions. More blocks do not run
+  // faster, and a block whose partition is past the end of its sequence also takes time.
   int64_t max_split_blocks = 8192;
   const PagedTile* tiles_I = nullptr;
   const int32_t* block_tables_SM = nullptr;

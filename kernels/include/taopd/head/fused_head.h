@@ -102,9 +102,10 @@ struct FusedHeadPlan {
   int64_t bytes = 0;
 };
 
-// Returns a plan that fits workspace_bytes and moves little memory. If not even one row fits,
-// chunk_rows is 0 and bytes is the size that one row needs. Reads only the sizes, dtype, objective,
-// k and top_k_metrics of the problem, no pointer. Runs on the CPU; any thread may call it.
+// Returns a plan that fits workspace_bytes and causes little memory traffic. If not even one row
+// fits, chunk_rows is 0 and bytes is the size that one row needs. Reads only the sizes, dtype,
+// objective, k and top_k_metrics of the problem, no pointer. Runs on the CPU; any thread may call
+// it.
 FusedHeadPlan PlanFusedHead(const FusedHeadProblem& problem, int64_t workspace_bytes);
 
 // Enqueues the computation on context.stream and returns without waiting. Needs context.cublaslt

@@ -37,9 +37,9 @@ struct AdamWTensor {
   float weight_decay = 0;
   // The number of the parameter's first block. Set by NumberBlocks.
   int64_t first_block = 0;
+  DataType moments_type = DataType::kFloat32;
   // Stochastic rounding, of bfloat16 moments and of a parameter without `master`, takes the random
   // bits of the elements from first_element on of the parameter whose number is `parameter`.
-  DataType moments_type = DataType::kFloat32;
   int64_t parameter = 0;
   int64_t first_element = 0;
 };
@@ -63,7 +63,7 @@ struct AdamWSettings {
   double gradient_scale = 1;  // gradients are multiplied by this, for clipping
 };
 
-// The values of an update that all elements share.
+// Returns the values of an update that all elements share.
 template <typename Scalar>
 AdamWFactors<Scalar> MakeAdamWFactors(const AdamWSettings& settings) {
   const auto step = static_cast<double>(settings.step);

@@ -2,9 +2,9 @@
 // of objectives can be evaluated. For host code that reads objectives from a configuration or a
 // file.
 //
-// To add a parameter: a member of ObjectiveParameters (taopd/objective/objective_row.h), which also
-// has the defaults, a bit of ObjectiveNeeds and a row of kObjectiveParameters. The checks, the
-// trainer's configuration and `taopd-trainer objective` follow from the row.
+// To add a parameter, add a member with its default to ObjectiveParameters
+// (taopd/objective/objective_row.h), a bit to ObjectiveNeeds and a row to kObjectiveParameters. The
+// checks, the trainer's configuration and `taopd-trainer objective` follow from the row.
 #pragma once
 
 #include <cmath>

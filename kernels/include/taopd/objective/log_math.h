@@ -53,7 +53,7 @@ TAOPD_HOST_DEVICE inline Real LogSumExp(const Real* x, int32_t num) {
   return high + std::log(sum);
 }
 
-// Writes exp(x_j) to y[num], which may be x. Code with a faster loop passes that instead.
+// Writes exp(x_j) to y[num], which may be x. Callers with a faster loop pass theirs instead.
 struct LoopOfExp {
   template <typename Real>
   TAOPD_HOST_DEVICE void operator()(const Real* x, int32_t num, Real* y) const {
@@ -76,11 +76,11 @@ TAOPD_HOST_DEVICE inline Real Softmax(const Real* x, int32_t num, Real* p, ExpOf
   return high + std::log(sum);
 }
 
-// The log of the tail of a distribution of which only the top-k log-probs are known, for teachers
-// that cannot send a tail (vLLM, SGLang). It is log1mexp of the log of the support's mass. That is
-// held at -epsilon or below, so that the tail stays positive when rounding lifts the mass to 1
-// (paper, "Numerically Stable Computation of TA-OPD"); *clamped says whether it was. Code that has
-// the logits should use the log-sum-exp over the complement instead.
+// Returns the log of the tail of a distribution from the log of its support's mass, for teachers
+// that cannot send a tail (vLLM, SGLang). The log of the mass is held at -epsilon or below, so that
+// the tail stays positive when rounding lifts the mass to 1 (paper, "Numerically Stable Computation
+// of TA-OPD"); *clamped says whether it was. Code that has the logits should use the log-sum-exp
+// over the complement instead.
 template <typename Real>
 TAOPD_HOST_DEVICE inline Real LogTailFromLogMass(Real log_mass, Real epsilon, bool* clamped) {
   *clamped = log_mass > -epsilon;

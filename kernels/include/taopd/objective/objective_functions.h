@@ -1,5 +1,5 @@
 // The objectives themselves, one function each. objective.h holds the contract and the registry.
-// The functions find loss, a and c at 0.
+// REQUIRES: loss, a and c of the result are 0 before the call.
 //
 // Notation:
 //   r_j    log p(s_j)/q(s_j)
@@ -25,12 +25,12 @@ TAOPD_HOST_DEVICE inline void FillDense(const ObjectiveRow<Real>& row, Objective
   for (int32_t j = 0; j < row.k; ++j) out->support_gradient[j] = out->a * row.p[j];
 }
 
-// Score-function gradient: advantage * d log p(y), i.e. a = -advantage, c = advantage.
+// Score-function gradient: factor * d log p(y), so a = -factor and c = factor.
 template <typename Real>
-TAOPD_HOST_DEVICE inline void FillScore(const ObjectiveRow<Real>& row, Real advantage,
+TAOPD_HOST_DEVICE inline void FillScore(const ObjectiveRow<Real>& row, Real factor,
                                         ObjectiveResult<Real>* out) {
-  out->a = -advantage;
-  out->c = advantage;
+  out->a = -factor;
+  out->c = factor;
   FillDense(row, out);
 }
 
@@ -334,8 +334,7 @@ TAOPD_HOST_DEVICE inline void Jsd(const ObjectiveRow<Real>& row,
   }
 }
 
-// loss = -log p(y);  a = 1;  c = -1. Finite log-probs are not floored here: the teacher's do not
-// enter the loss.
+// loss = -log p(y);  a = 1;  c = -1. The floor replaces only log p(y) = -inf.
 template <typename Real>
 TAOPD_HOST_DEVICE inline void CrossEntropy(const ObjectiveRow<Real>& row,
                                            const ObjectiveParameters& /*parameters*/,

@@ -61,7 +61,7 @@ struct ObjectiveRow {
   bool sampled_in_support = false;
   // The entropy of the teacher's whole distribution, in nats.
   Real teacher_entropy = 0;
-  // The reward of the response of y minus its baseline.
+  // The reward of y's response minus its baseline.
   Real advantage = 0;
 };
 
@@ -127,9 +127,9 @@ TAOPD_HOST_DEVICE inline Real AtMost(Real logarithm, double limit, int32_t* num_
   return logarithm;
 }
 
-// rho = p(y)/p_behavior(y): what a term that estimates an expectation over y ~ p is multiplied by
-// when y was drawn from another policy. It carries no gradient (a stop-gradient in the surrogate),
-// is exactly 1 on-policy, and passes the guards of the parameters.
+// Returns rho = p(y)/p_behavior(y), the factor of terms that estimate an expectation over y ~ p,
+// after the guards of the parameters. It is exactly 1 on-policy and carries no gradient (a
+// stop-gradient in the surrogate).
 template <typename Real>
 TAOPD_HOST_DEVICE inline Real ImportanceRatio(const ObjectiveRow<Real>& row,
                                               const ObjectiveParameters& parameters,

@@ -44,7 +44,7 @@ enum HeadMetric : int {
   kNumHeadMetrics = kTermLoss + kMaxObjectiveTerms,
 };
 
-// The metric of a step that reports a column, over the rows of all ranks.
+// The operation by which the metric of a step combines a column over the rows of all ranks.
 enum class StepValue {
   kNone,  // no metric reports this column alone
   kMean,
