@@ -112,7 +112,7 @@ struct PairProducts {
         Words pairs;
         Load(&pairs, weights + j * sizeof(Words));
         const Words wide = half == 0 ? pairs << 16 : pairs & 0xffff0000u;
-        Load(&w[j], &wide);
+        __builtin_memcpy(&w[j], &wide, sizeof(wide));  // as float32
       }
 #pragma GCC unroll 16
       for (int m = 0; m < kRows; ++m) {
@@ -280,7 +280,7 @@ TAOPD_ALWAYS_INLINE void WithWholePanel(const TileSums<X>& tile, int64_t rows, i
   }
 }
 
-// Computes rows of one panel, of which only the first `columns` outputs exist in C.
+// Computes rows of one panel whose first `columns` outputs exist in C.
 template <typename Products>
 void MultiplyRows(const TileSums<typename Products::X>& tile, int64_t rows, int64_t columns) {
   const auto multiply = RowsOf<Products, kTileRows>(rows, tile);

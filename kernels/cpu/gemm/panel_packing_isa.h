@@ -8,7 +8,6 @@
 
 #include "kernels/cpu/gemm/coded_panel.h"
 #include "kernels/cpu/gemm/panel_packing.h"
-#include "kernels/cpu/isa/compiled_isa.h"
 #include "taopd/base/always_inline.h"
 
 namespace taopd::cpu::TAOPD_ISA {
@@ -31,8 +30,8 @@ void CopyWords(const char* rows, int64_t row_bytes, int64_t num_rows, int64_t nu
 #ifdef __AVX512BW__
 
 // Transposes 16 words of 16 rows. In each of four rounds, rows i and i + 8 give rows 2 i and
-// 2 i + 1 of the result, which take their words in turn: the bits of a word's row and column move
-// round by one.
+// 2 i + 1 of the result, which take their words in turn: the bits of a word's row and column rotate
+// by one.
 TAOPD_ALWAYS_INLINE void TransposeLine(const char* rows, int64_t row_bytes, char* words) {
   const __m512i first = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
   const __m512i second =

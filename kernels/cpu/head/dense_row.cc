@@ -73,8 +73,8 @@ RowStatus EvaluateDenseRow(const ObjectiveTerms& objective, const DenseRow& dens
   for (int32_t j = 0; j < k; ++j) out->gradient[dense.support_ids[j]] = gradient[j];
   out->gradient[dense.sampled_id] += result.c;
 
-  std::vector<double> q = dense.teacher_log_probs;
-  for (double& value : q) value = std::exp(value);
+  std::vector<double> q(k);
+  LoopOfExp()(dense.teacher_log_probs.data(), k, q.data());
   WriteRowMetrics(row, q.data(), result, entropy < 0 ? 0 : entropy, teacher_tail,
                   out->metrics.data());
   if (k == 0) return RowStatus::kOk;
