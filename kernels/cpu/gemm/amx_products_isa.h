@@ -9,8 +9,8 @@
 // All rows of a call are multiplied by this many steps of a panel before the next steps. Few rows
 // wait for the weights, so those of a coded panel are multiplied soon after they are expanded.
 constexpr int64_t kAmxBlockSteps = 256, kAmxFewRowsBlockSteps = kAmxSteps;
-// With at least this many rows, a copy of the weights in the second-level cache pays.
-constexpr int64_t kAmxRowsOfCopy = 8 * kAmxRowBlock;
+// With at least this many rows, a copy of the weights in the second-level cache saves time.
+constexpr int64_t kAmxMinRowsToCopy = 8 * kAmxRowBlock;
 
 // Multiplies all rows by some inputs of one panel.
 inline void MultiplyAmxSteps(const Bfloat16Bits* x, int64_t x_stride, int64_t num_m,
@@ -99,8 +99,8 @@ void MultiplyAmxPanels(const Bfloat16Bits* x, int64_t x_stride, const Bfloat16Bi
 
 constexpr uint8_t kNoHighBytes[kHighBytes] = {};  // an expander without codes reads them
 
-// The weights of one panel, instruction by instruction. Weights that are expanded or copied are
-// made one instruction ahead, because loads of tiles wait for stores that have just been made.
+// The weights of one panel, instruction by instruction. Weights are expanded or copied one
+// instruction ahead, because loads of tiles wait for stores that have just been made.
 class AmxWeights {
  public:
   AmxWeights(const char* plain, const CodedPanel* coded, int64_t all_steps)
@@ -207,7 +207,7 @@ void MultiplyAmx(const Bfloat16Bits* x, int64_t x_stride, PairPanels panels, int
         ahead = reinterpret_cast<const char*>(expander.position());
         ahead_bytes = steps * kCodedStepBytes;
       } else {
-        if (num_m >= kAmxRowsOfCopy) {
+        if (num_m >= kAmxMinRowsToCopy) {
           __builtin_memcpy(copied, plain, ahead_bytes);
           weights = copied;
         }

@@ -13,7 +13,7 @@ namespace {
 
 // Candidates are trimmed when their number has doubled. If at most this many are kept, they are
 // trimmed after each column instead, because an accurate threshold then saves more.
-constexpr int32_t kTrimmedAtOnce = 64;
+constexpr int32_t kMaxTrimmedPerColumn = 64;
 std::size_t Capacity(int32_t size) { return 2 * static_cast<std::size_t>(std::max(size, 8)); }
 
 bool Before(const LargestLogits::Candidate& left, const LargestLogits::Candidate& right) {
@@ -66,7 +66,7 @@ void LargestLogits::OfferColumn(const float* column, int64_t stride, int64_t num
   const auto trim = [&] { threshold_.store(Trim(size_, &kept_), std::memory_order_relaxed); };
   if (kept_.size() + candidates.size() > Capacity(size_)) trim();
   kept_.insert(kept_.end(), candidates.begin(), candidates.end());
-  if (size_ <= kTrimmedAtOnce && kept_.size() >= size) trim();
+  if (size_ <= kMaxTrimmedPerColumn && kept_.size() >= size) trim();
 }
 
 const std::vector<LargestLogits::Candidate>& LargestLogits::Sorted() {

@@ -41,8 +41,8 @@ TAOPD_ALWAYS_INLINE void Exp2OfNonPositive(Floats* y_and_exp) {
   Exp2OfBounded<Words>(&y, y_and_exp);
 }
 
-// Returns 16 numbers, of which the first num are z's and the rest are `filler`.
-TAOPD_ALWAYS_INLINE const float* Whole(const float* z, int64_t num, float filler, float* copy) {
+// Returns 16 numbers: the first num are those of z, and the others are `filler`.
+TAOPD_ALWAYS_INLINE const float* Padded(const float* z, int64_t num, float filler, float* copy) {
   if (num >= kWeightLanes) return z;
   for (int i = 0; i < kWeightLanes; ++i) copy[i] = i < num ? z[i] : filler;
   return copy;
@@ -65,7 +65,7 @@ float LaneMax(const float* z, int64_t n, float* lane_max, bool* valid) {
     for (int r = 0; r < kRegisters; ++r) high[r] = Floats{} + kMinusInfinity;
     for (int64_t i = begin; i < end; i += kWeightLanes) {
       float copy[kWeightLanes];
-      const float* from = Whole(z + i, end - i, kMinusInfinity, copy);
+      const float* from = Padded(z + i, end - i, kMinusInfinity, copy);
       for (int r = 0; r < kRegisters; ++r) {
         Floats v;
         Load(&v, from + r * kLanes);
@@ -97,7 +97,7 @@ TAOPD_ALWAYS_INLINE void WeightLoop(const float* z, int64_t n, float shift, floa
     Floats sum[kRegisters] = {};
     for (int64_t i = begin; i < end; i += kWeightLanes) {
       float copy[kWeightLanes];
-      const float* from = Whole(z + i, end - i, kMinusInfinity, copy);
+      const float* from = Padded(z + i, end - i, kMinusInfinity, copy);
       const bool whole = end - i >= kWeightLanes;
       for (int r = 0; r < kRegisters; ++r) {
         Floats v;
@@ -130,8 +130,8 @@ double WeightAtLeast(const float* z, const float* w, int64_t n, float threshold)
     Floats sum[kRegisters] = {};
     for (int64_t i = begin; i < end; i += kWeightLanes) {
       float copy_z[kWeightLanes], copy_w[kWeightLanes];
-      const float* from_z = Whole(z + i, end - i, kMinusInfinity, copy_z);
-      const float* from_w = Whole(w + i, end - i, 0, copy_w);
+      const float* from_z = Padded(z + i, end - i, kMinusInfinity, copy_z);
+      const float* from_w = Padded(w + i, end - i, 0, copy_w);
       for (int r = 0; r < kRegisters; ++r) {
         Floats v, weight;
         Load(&v, from_z + r * kLanes);
@@ -153,8 +153,8 @@ int64_t Split(const SplitRow& job) {
     for (int64_t i = begin; i < end; i += kWeightLanes) {
       float copy_z[kWeightLanes], copy_w[kWeightLanes];
       // A NaN is in no set.
-      const float* from_z = Whole(job.z + i, end - i, __builtin_nanf(""), copy_z);
-      const float* from_w = Whole(job.w + i, end - i, 0, copy_w);
+      const float* from_z = Padded(job.z + i, end - i, __builtin_nanf(""), copy_z);
+      const float* from_w = Padded(job.w + i, end - i, 0, copy_w);
       uint32_t bits = 0;
       for (int r = 0; r < kRegisters; ++r) {
         Floats v, weight;
