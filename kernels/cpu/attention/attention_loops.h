@@ -58,7 +58,7 @@ struct AttentionLoops {
   // Adds the positions of a partition that the tile's rows see to the rows' states,
   // [num_rows][StateSize(D)].
   void (*attend)(const QueryTile& tile, int64_t partition, float* states);
-  // Adds the later partitions of other states to `states`, as `attend` does.
+  // Merges states of later partitions into `states`, as `attend` does.
   void (*merge)(const float* later, int64_t num_rows, int64_t head_size, float scale_log2e,
                 float* states);
   // Writes one row of output, [D]. REQUIRES: the row has seen something.

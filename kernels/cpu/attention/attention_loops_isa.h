@@ -22,7 +22,7 @@ constexpr int64_t kMaxSlices = kMaxHeadSize / kValueColumns;
 // The locations of one partition of a key-value head.
 struct PartitionPanels {
   int64_t num_value_panels;
-  // The distances from the keys to the values, and from the values to whatever comes after them.
+  // The distances from the keys to the values, and from the values to the data after them.
   int64_t next_of_keys, next_of_values;
   const char* keys[kBlocksPerPartition * kPanelsPerBlock];
   const char* values[kBlocksPerPartition * kMaxSlices * kPanelsPerBlock];

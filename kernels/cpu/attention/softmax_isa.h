@@ -32,7 +32,7 @@ TAOPD_ALWAYS_INLINE void Exp2OfNonPositive(const Floats* x, Floats* result) {
   Exp2OfBounded<Words>(&bounded, result);
 }
 
-// Reduces a vector in a fixed order.
+// Both reduce a vector in a fixed order.
 TAOPD_ALWAYS_INLINE float MaxOfLanes(const Floats* vector) {
   float lanes[kLanes];
   Store(lanes, vector);
@@ -56,7 +56,7 @@ TAOPD_ALWAYS_INLINE float SumOfLanes(const Floats* vector) {
   return lanes[0];
 }
 
-// The lanes of a vector at `token` that are in the range keep their value; the others get `other`.
+// Lanes of the vector at `token` that are in the range keep their value; the others get `other`.
 TAOPD_ALWAYS_INLINE void Select(TokenRange range, int64_t token, float other, Floats* vector) {
   Ints lane;
   for (int i = 0; i < kLanes; ++i) lane[i] = i;

@@ -189,13 +189,13 @@ TAOPD_ALWAYS_INLINE void MultiplyWide(const AmxBlock& block, AmxPrefetch* prefet
   TAOPD_FOR_SUMS(_tile_stored, block.c, kAmxOutputs, 2 * kAmxOutputs, 3 * kAmxOutputs);
 }
 
-// The sums of up to 16 rows and one panel, of which the first `columns` outputs exist in C.
+// The sums of up to 16 rows and one panel whose first `columns` outputs exist in C.
 class AmxColumns {
  public:
   AmxColumns(float* c, int64_t c_stride, int64_t rows, int64_t columns, bool from_c)
       : c_(c), c_stride_(c_stride), rows_(rows), columns_(columns), from_c_(from_c) {}
 
-  // Sets registers 0 to 3 to the sums' starts.
+  // Sets registers 0 to 3 to the numbers from which the sums start.
   TAOPD_ALWAYS_INLINE void Start() {
     if (!from_c_) return ZeroSums();
     if (columns_ < kWidth) {
@@ -231,7 +231,7 @@ class AmxColumns {
 
 #undef TAOPD_FOR_SUMS
 
-// Computes one block of rows and one panel, of which the first `columns` outputs exist in C.
+// Computes one block of rows and one panel whose first `columns` outputs exist in C.
 inline void MultiplyAmxBlock(AmxBlock block, int64_t rows, int64_t columns, AmxRegisters* registers,
                              AmxPrefetch* prefetch) {
   alignas(kLineBytes) float whole[kAmxRowBlock * kWidth];

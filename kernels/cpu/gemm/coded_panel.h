@@ -10,10 +10,10 @@
 // Zhang et al., "70% Size, 100% Accuracy", 2025. A fixed width of four bits wastes some of it, but
 // a single shuffle expands it.)
 //
-// A step, the pairs of k of all outputs (packed_gemm.h), has 128 numbers i in the order of the
-// plain panel. It is coded as
+// A step, one pair of k for each of the 64 outputs (packed_gemm.h), has 128 numbers i in the order
+// of the plain panel. It is coded as
 //
-//   codes[64]      byte p has the code of number i(p) in its lower half, of 64 + i(p) in its upper
+//   codes[64]      byte p: the code of number i(p) in its lower half, of 64 + i(p) in its upper one
 //   low_bytes[64]  of the numbers i(p)
 //   low_bytes[64]  of the numbers 64 + i(p)
 //

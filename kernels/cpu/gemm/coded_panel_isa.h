@@ -105,7 +105,8 @@ class StepExpander {
     }
   }
 
-  // Continues at `step`. SkipTo REQUIRES: step <= NextException().
+  // Both continue at `step`; PassTo drops the exceptions before it. SkipTo REQUIRES:
+  // step <= NextException().
   TAOPD_ALWAYS_INLINE void SkipTo(int64_t step) { next_step_ = step; }
   TAOPD_ALWAYS_INLINE void PassTo(int64_t step) {
     next_step_ = step;

@@ -97,7 +97,7 @@ struct PairPanels {
 };
 
 // Adds A^T B to C [M, N], where A [R, M] and B [R, N] have up to kPanelOutputs columns. The factors
-// are float32 rows in place, of which row r begins at r * stride, or bfloat16 that is packed: A by
+// are float32 rows in place, where row r begins at r * stride, or bfloat16 that is packed: A by
 // PackedGemm::pack_first_factor, and B as one panel by PackPairRows. The products of 128 steps (of
 // 512 rows with amx_bf16) are summed before they are added to C, so an element's sum depends only
 // on R.
@@ -115,8 +115,8 @@ struct PackedGemm {
   // The product with float32 weights.
   MultiplyPanels<float, const float*> multiply_floats;
 
-  // The rows that are computed together in registers, and the number of rows that callers with many
-  // should pass at a time: a multiple of the former.
+  // The number of rows that are computed together in registers, and the multiple of it that callers
+  // with many rows should pass at a time.
   int64_t row_tile, row_block;
 
   // The gradients of the weights. Null where multiply_pairs is null.

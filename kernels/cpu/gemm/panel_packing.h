@@ -17,9 +17,9 @@ struct PanelPacking {
   // n < num_rows <= 64. Other words are not written.
   void (*transpose_words)(const char* rows, int64_t row_bytes, int64_t num_rows, int64_t num_words,
                           char* words);
-  // Codes steps of a panel (coded_panel.h) up to the first with a number whose high byte is not
-  // among the kHighBytes different ones, or all. Returns their number, including that first one,
-  // and sets *exception to whether there was one. Such a number's code is 15.
+  // Codes steps of a panel (coded_panel.h) until one has a number whose high byte is not among the
+  // kHighBytes distinct ones. Returns how many steps were coded, including that one, and sets
+  // *exception to whether there was one. Such a number's code is 15.
   int64_t (*encode_steps)(const Bfloat16Bits* panel, int64_t num_steps, const uint8_t* high_bytes,
                           uint8_t* steps, bool* exception);
 };

@@ -15,8 +15,8 @@ inline void ExtractLogits(const int32_t* ids, int32_t num, float* logits, float*
   for (int32_t j = 0; j < num; ++j) logits[ids[j]] = NegativeInfinity<float>();
 }
 
-// Returns the sums over the rest of a row. They are exact however small a part of the whole row it
-// is. max is the largest logit of the rest (RowMath::max).
+// Returns the sums over the rest of a row, exact even if its probability is tiny. max is the
+// largest logit of the rest (RowMath::max).
 inline ComplementSums SumBelow(const RowMath& math, float max, const float* logits, int64_t n,
                                float scale) {
   // If all are -inf, the rest is empty and the sums are zero whatever the reference is. A row of

@@ -29,8 +29,8 @@ const char* NameOf(InstructionSet set) {
 
 namespace {
 
-// Asks the kernel for the state of AMX's tiles, which takes 8 KiB per thread. Threads that exist
-// already get it as well.
+// Asks the operating system to permit AMX's tiles, whose state takes 8 KiB per thread. Existing
+// threads get the permission as well.
 bool AskForTiles() {
   constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
   constexpr long kTileData = 18;               // XFEATURE_XTILEDATA

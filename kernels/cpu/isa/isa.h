@@ -23,7 +23,7 @@ enum class InstructionSet {
   kAvx2,        // AVX2 with fused multiply-add
   kAvx512,      // AVX-512 with its instructions for bytes and words and for short vectors (BW, VL)
   kAvx512Bf16,  // AVX-512 with products of pairs of bfloat16 (VDPBF16PS on 512-bit registers)
-  kAmxBf16,     // the former, with products of tiles of bfloat16 (TDPBF16PS of AMX)
+  kAmxBf16,     // the same with products of tiles of bfloat16 (TDPBF16PS of AMX)
 };
 inline constexpr InstructionSet kAllInstructionSets[] = {
     InstructionSet::kBase, InstructionSet::kAvx2, InstructionSet::kAvx512,
@@ -32,17 +32,17 @@ inline constexpr InstructionSet kAllInstructionSets[] = {
 // Returns "base", "avx2", "avx512", "avx512_bf16" or "amx_bf16".
 const char* NameOf(InstructionSet set);
 
-// Returns whether this processor has the set. The state of AMX's tiles must also be allowed by the
-// kernel: the first question about kAmxBf16 asks for it (arch_prctl(2), ARCH_REQ_XCOMP_PERM), on
-// behalf of all threads of the process.
+// Returns whether this processor has the set. The operating system must also permit AMX's tiles:
+// the first call for kAmxBf16 requests this (arch_prctl(2), ARCH_REQ_XCOMP_PERM) for all threads of
+// the process.
 bool IsSupported(InstructionSet set);
 
 // The environment variable with the name of the widest set to use, such as avx512_bf16 to do
 // without AMX. Without it there is no limit.
 inline constexpr const char* kMaxIsaVariable = "TAOPD_MAX_CPU_ISA";
 
-// Returns why the value of kMaxIsaVariable is not the name of a set, or an empty string. Programs
-// ask before they compute anything, and refuse to start.
+// Returns an empty string, or an error message if the value of kMaxIsaVariable is not the name of a
+// set. Programs call it before they compute anything, and refuse to start after an error.
 std::string ProblemOfMaxIsa();
 
 // Returns the widest set that this processor has and that kMaxIsaVariable allows. The first call
@@ -50,7 +50,7 @@ std::string ProblemOfMaxIsa();
 InstructionSet WidestInstructionSet();
 
 // Returns whether the processor multiplies float16 itself (AVX-512 FP16). Always false on
-// processors other than x86-64, where it is unknown.
+// processors other than x86-64, whose support is unknown.
 bool MultipliesFloat16();
 
 #if defined(__x86_64__)

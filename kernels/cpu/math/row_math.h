@@ -25,8 +25,8 @@ struct ExpSums {
   double sum_exp_x = 0;  // sum_v exp(x_v) x_v, for the entropy
 };
 
-// A job of RowMath::column_exp: the columns of a block of logits, z_vn = block[v * stride + n] for
-// v < num and n < columns. Rows are read in whole vectors, so stride must be at least `columns`
+// Arguments of RowMath::column_exp: the columns of a block of logits, z_vn = block[v * stride + n]
+// for v < num and n < columns. Rows are read in whole vectors, so stride must be at least `columns`
 // rounded up to a multiple of 16.
 struct ColumnExp {
   const float* block = nullptr;
@@ -53,10 +53,11 @@ struct ColumnReferences {
   float *shift = nullptr, *offset = nullptr, *exponent = nullptr;  // [columns]
 };
 
-// A search for the tokens of the support that are among the k largest of a row, for up to 16 rows;
-// k is the size of the row's support. Tokens are in descending order of logit; ties go to the lower
-// id. NaNs count as -inf, and tokens outside of the support with a logit of -inf are never counted.
 inline constexpr int64_t kRankedRows = 16;
+// A search for the tokens of the support that are among the k largest of a row, for up to
+// kRankedRows rows; k is the size of the row's support. Tokens are in descending order of logit;
+// ties go to the lower id. NaNs count as -inf, and tokens outside of the support with a logit of
+// -inf are never counted.
 struct SupportTopK {
   // The logit of token v and row n is logits[v * stride + n], -inf at the support; a whole vector
   // of rows is readable.

@@ -293,7 +293,7 @@ constexpr int kDoubles = kLanes / 2;
 typedef double Doubles __attribute__((vector_size(kDoubles * sizeof(double))));
 typedef uint64_t LongBits __attribute__((vector_size(kDoubles * sizeof(uint64_t))));
 
-// As ExpParts, in double: the remainder of the polynomial of degree 12 is below 2e-16 of the value.
+// Like ExpParts, in double. The polynomial of degree 12 has a remainder below 2e-16 of the value.
 TAOPD_ALWAYS_INLINE void ExpOfVector(Doubles* x_and_exp) {
   constexpr double kLog2e = 1.44269504088896340736;
   constexpr double kLog2High = 0x1.62e42feep-1;  // 32 bits: n * kLog2High is exact

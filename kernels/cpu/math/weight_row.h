@@ -26,7 +26,7 @@ TAOPD_ALWAYS_INLINE constexpr int64_t NumWeightBlocks(int64_t n) {
   return CeilDiv(n, kWeightBlock);
 }
 
-// A job of WeightRow::split: the numbers with low <= z < high are the band.
+// Arguments of WeightRow::split: the numbers with low <= z < high are the band.
 struct SplitRow {
   const float* z = nullptr;  // [n]
   const float* w = nullptr;  // [n]

@@ -1,9 +1,9 @@
 // Causal attention of a pack of whole sequences, forward and backward, on the CPU: no padding, no
 // copies of the pack, and no matrix of scores larger than a block of queries by its keys.
 //
-// Numbers are float32 or bfloat16. On processors that multiply pairs of bfloat16, bfloat16 is
-// multiplied so, with float32 sums (pair_tasks.h), and weights are rounded to bfloat16 before they
-// are multiplied. Otherwise arithmetic is float32 (float_tasks.h). Results are rounded once.
+// Numbers are float32 or bfloat16. Processors with products of bfloat16 pairs use these for
+// bfloat16, with float32 sums (pair_tasks.h), and round weights to bfloat16 before they multiply
+// them. Otherwise arithmetic is float32 (float_tasks.h). Results are rounded once.
 //
 // A row of the result depends only on the rows of its own sequence, and nothing depends on the
 // number of threads: a task is one key-value head of up to 1,024 queries of a sequence (in the
@@ -41,8 +41,7 @@ struct CausalAttention {
   int64_t num_kv_heads = 0;
   int64_t head_size = 0;
   float scale = 1;  // scale of the scores, > 0
-  // A position sees itself and the sliding_window - 1 positions before it, or all before it if this
-  // is 0.
+  // A position sees itself and the sliding_window - 1 positions before it. 0: all before it.
   int64_t sliding_window = 0;
   const void* q_TND = nullptr;
   int64_t q_stride = 0;

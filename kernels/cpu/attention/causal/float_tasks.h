@@ -1,6 +1,6 @@
-// Causal attention of one key-value head with float32 arithmetic (panel_gemm.h), for float32, and
-// for bfloat16 without instructions for it. An object refers to the problem and to the thread's
-// scratch memory. See head_task.h.
+// Causal attention of one key-value head with float32 arithmetic (panel_gemm.h): for float32, and
+// for bfloat16 on processors without instructions for it. An object refers to the problem and to
+// the thread's scratch memory. See head_task.h.
 #pragma once
 
 #include "kernels/cpu/attention/causal/head_task.h"

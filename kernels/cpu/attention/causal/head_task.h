@@ -1,6 +1,6 @@
-// The common part of the tasks of causal attention (causal_attention.h), however they multiply: the
-// rows and keys of one key-value head of a sequence, and the blocks of queries that are computed
-// together. float_tasks.h and pair_tasks.h compute them.
+// The part that all tasks of causal attention (causal_attention.h) share: the rows and keys of one
+// key-value head of a sequence, and the blocks of queries that are computed together. float_tasks.h
+// and pair_tasks.h compute the blocks.
 #pragma once
 
 #include <algorithm>
@@ -183,7 +183,7 @@ class BackwardHeadTask : public HeadTask {
     std::fill_n(sums.d_values, length_ * D_, 0.0f);
     return sums;
   }
-  // A sequence with a parent writes the gradients of its own keys and values. Those of a parent's
+  // A sequence with a parent writes the gradients of its own keys and values. Those of a parent
   // stay in scratch memory until Finish, because its children, which are computed next, add to
   // them.
   void StoreGradients(const KeyGradients& sums) const {

@@ -43,7 +43,7 @@ const Bfloat16Bits* PairHeadProducts::PackKeys(const Bfloat16Bits* x, int64_t st
   const int64_t elements = PairPanelElements(D_);
   auto* const panels = buffer->Ensure<Bfloat16Bits>(NumPackedPanels(length) * elements);
   for (int64_t first = 0; first < length; first += kPanelOutputs) {
-    // The scores of what the last columns of the last panel contain are not used.
+    // The last columns of the last panel may contain anything: their scores are not used.
     PackPairColumns(x + first * stride, stride, std::min(kPanelOutputs, length - first), D_,
                     /*column=*/0, panels + first / kPanelOutputs * elements);
   }

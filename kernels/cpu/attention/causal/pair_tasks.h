@@ -1,9 +1,9 @@
 // Causal attention of one key-value head with products of bfloat16 pairs and float32 sums
 // (packed_gemm.h), on processors with instructions for them. See head_task.h.
 //
-// The weights of the values are rounded to bfloat16 before they multiply them, and so are the
-// weights and the gradient of the scores in the backward pass. Scores, sums over keys and queries,
-// and the softmax are float32.
+// The softmax's weights, and in the backward pass also the gradient of the scores, are rounded to
+// bfloat16 before they are multiplied. Scores, sums over keys and queries, and the softmax are
+// float32.
 //
 // A row's sums go over the keys in groups at multiples of 32 positions, whatever the block of
 // queries, so a row has the same bits in a sequence and in one that continues another.
