@@ -5,7 +5,6 @@
 
 #include <ATen/ATen.h>
 
-#include <optional>
 #include <string_view>
 
 #include "kernels/torch/kernel_choice.h"

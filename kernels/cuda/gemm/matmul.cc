@@ -2,11 +2,11 @@
 
 #include <cublasLt.h>
 
-#include <algorithm>
 #include <map>
 #include <memory>
 #include <sstream>
 #include <tuple>
+#include <type_traits>
 
 namespace taopd::cuda {
 namespace {

@@ -1,7 +1,6 @@
 #include "kernels/torch/composed/chunk_attention.h"
 
 #include <algorithm>
-#include <optional>
 #include <tuple>
 #include <vector>
 

@@ -1,7 +1,6 @@
 #include "kernels/torch/composed/student_head.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <vector>
 

@@ -6,7 +6,6 @@
 #include <cstdint>
 
 #include "kernels/cpu/gemm/panel_gemm.h"
-#include "taopd/base/round_up.h"
 
 namespace taopd {
 

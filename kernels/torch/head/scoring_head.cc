@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "kernels/cpu/head/scoring_rows.h"
 #ifdef TAOPD_CUDA

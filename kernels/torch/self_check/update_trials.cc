@@ -1,7 +1,5 @@
 #include <algorithm>
-#include <string>
 
-#include "kernels/torch/composed/sampling.h"
 #include "kernels/torch/layers/adamw.h"
 #include "kernels/torch/sampling/row_sampling.h"
 #include "kernels/torch/self_check/trial.h"
