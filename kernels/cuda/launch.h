@@ -35,9 +35,9 @@ class WorkspaceLayout {
  public:
   // Adds a part of the given size. Returns its offset in the workspace. Both are in bytes.
   int64_t Add(int64_t bytes) {
-    const int64_t place = size_;
+    const int64_t offset = size_;
     size_ += RoundUp(bytes, 256);
-    return place;
+    return offset;
   }
   int64_t size() const { return size_; }
 
@@ -45,9 +45,10 @@ class WorkspaceLayout {
   int64_t size_ = 0;
 };
 
+// Returns the part at an offset that Add returned.
 template <typename T>
-T* Place(void* workspace, int64_t place) {
-  return reinterpret_cast<T*>(static_cast<char*>(workspace) + place);
+T* Place(void* workspace, int64_t offset) {
+  return reinterpret_cast<T*>(static_cast<char*>(workspace) + offset);
 }
 
 }  // namespace taopd::cuda

@@ -26,7 +26,7 @@ struct AttentionArguments {
   // max_queries]: a maximum, a sum and D sums of values each.
   float* states = nullptr;
   int32_t max_queries = 0;
-  // The room of every tile, in partitions. 0: they differ, and the tiles say where theirs begin.
+  // The places for partitions of every split tile. 0: tiles differ, and first_partition applies.
   int32_t partitions_of_tile = 0;
 
   __device__ int64_t FirstPartitionOf(int32_t tile) const {
@@ -102,8 +102,8 @@ __device__ int32_t HeadSizeOf(const AttentionArguments& args) {
   return kIsExact ? kHeadSize : static_cast<int32_t>(args.p.pages.head_size);
 }
 
-// Uses `stride` blocks per unit if all units have room for the same number of partitions: a block
-// takes every stride-th of those that exist. Otherwise uses one block per partition.
+// With a stride, uses that many blocks per unit, each of which takes every stride-th partition.
+// With a stride of 0, uses one block per partition.
 template <typename Element, int kQueries, int kHeadSize, bool kIsExact>
 __global__ void __launch_bounds__(kAttentionThreads, !kIsExact       ? 1
                                                      : kQueries <= 4 ? 4
@@ -222,8 +222,8 @@ AttentionArguments ArgumentsOf(const PlainPagedAttention& p) {
     const int64_t seen = p.sliding_window + p.counts.max_split_rows - 1;
     args.partitions_of_tile = static_cast<int32_t>(std::min(longest, (seen - 1) / kPartition + 2));
   } else if (p.counts.num_partitions == p.counts.num_split * longest) {
-    // So it is in LayOutDecodeStep, where most blocks of threads end at once if the sequences are
-    // short: they end sooner without a search for their tile.
+    // This holds for LayOutDecodeStep. If its sequences are short, most blocks of threads have no
+    // partition, and end sooner without a search for their tile.
     args.partitions_of_tile = static_cast<int32_t>(longest);
   }
   return args;
@@ -266,8 +266,8 @@ std::string ArgumentError(const PlainPagedAttention& p, const DeviceContext& con
 using SplitKernel = void (*)(AttentionArguments args, int32_t stride);
 using WholeKernel = void (*)(AttentionArguments args);
 
-// Kernels for the usual head sizes in bfloat16, and for the few queries of a decode step: more of
-// their blocks run at the same time. The results are those of the kernels for all sizes.
+// Kernels for the usual head sizes in bfloat16, and for the few queries of a decode step. More of
+// their blocks run at the same time, and they give the results of the kernels for all sizes.
 template <int kHeadSize>
 SplitKernel ExactSplitKernel(int32_t num_queries) {
   if (num_queries <= 4) return SplitAttentionKernel<__nv_bfloat16, 4, kHeadSize, true>;

@@ -21,7 +21,7 @@ inline constexpr int kAttentionWarps = kAttentionThreads / kWarpSize;
 inline constexpr int kPartition = static_cast<int>(kPartitionTokens);
 inline constexpr int kPagesOfPartition = kPartition / static_cast<int>(kBlockTokens);
 // The number of threads that share a key's dot products, and the number of elements that each of
-// them takes at once. With kLanesPerKey threads per key, a block of threads reads one page at a
+// them loads at a time. With kLanesPerKey threads per key, a block of threads reads one page at a
 // time.
 inline constexpr int kLanesPerKey = 8;
 inline constexpr int kChunk = 8;
@@ -285,7 +285,7 @@ inline constexpr int kElementsPerThread =
 template <int kQueries, int kHeadSize, typename Take>
 __device__ void AddGroups(const TileView& view, int32_t head_size, const float (*sums)[2],
                           AttentionShared<kQueries, kHeadSize>* shared, const Take& take) {
-  constexpr int kAtOnce = kQueries / 2;  // queries whose groups' sums fit where the weights were
+  constexpr int kAtOnce = kQueries / 2;  // queries whose groups' sums fit in place of the weights
   static_assert(kAtOnce * 2 * kAttentionThreads <= kQueries * kPartition);
   constexpr int kElements = kElementsPerThread<kAtOnce, kHeadSize>;
   float* const place = &shared->weights[0][0];

@@ -22,8 +22,7 @@ using Description = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
 using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
 
-// Returns the largest alignment of a pointer that cuBLASLt uses: the power of two that divides it,
-// up to 256.
+// Returns the largest power of two that divides an address, up to the 256 that cuBLASLt uses.
 uint32_t AlignmentOf(const void* pointer) {
   const auto address = reinterpret_cast<uintptr_t>(pointer);
   uint32_t alignment = 256;
@@ -36,7 +35,7 @@ uint32_t AlignmentOf(const void* pointer) {
 using ProblemKey =
     std::tuple<const void*, int, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, uint64_t>;
 
-// The algorithms that cuBLASLt has chosen for this thread. Asking it takes as long as a small
+// The algorithms that cuBLASLt has chosen for this thread: choosing takes as long as a small
 // product.
 std::map<ProblemKey, cublasLtMatmulAlgo_t>& KnownAlgorithms() {
   // Training has a dozen shapes. In inference, each number of rows is a shape.

@@ -20,7 +20,7 @@ struct HeadMode {
 // requested, so that a plan fits every call on the same problem.
 HeadMode HeadModeOf(const FusedHeadProblem& problem);
 
-// Every pointer into the workspace. A null pointer is not needed in this mode.
+// Every pointer into the workspace. Those that the mode does not need are null.
 struct HeadBuffers : SweepResults {
   float* logits = nullptr;
   void* e = nullptr;

@@ -199,7 +199,7 @@ __device__ inline double LogSumOfTopK(const ScoringArguments& args, const Scorin
   if (k == 0) return NegativeInfinity<double>();
   const double scale = args.scale;
   const float* logits = args.out.log_probs_Nk + row.n * k;
-  const double high = logits[0] * scale;  // the largest, or NaN, which then is the result
+  const double high = logits[0] * scale;  // the largest, or a NaN, which makes the result NaN
   double sum = 0;
   for (int32_t j = row.thread; j < k; j += kScoringThreads) {
     const double logit = logits[j] * scale;
@@ -209,8 +209,8 @@ __device__ inline double LogSumOfTopK(const ScoringArguments& args, const Scorin
   return sum == 0 ? NegativeInfinity<double>() : high + log(sum);
 }
 
-// Returns log sum over the tokens outside of the top-k and of the candidates of exp(z). The top-k
-// are removed already; this removes the candidates, too.
+// Returns the log of the sum of exp(z) over the tokens outside of the top-k and of the candidates.
+// The top-k are removed already; this removes the candidates, too.
 __device__ inline double LogSumOutsideOfCandidates(const ScoringArguments& args,
                                                    const ScoringRowView& row,
                                                    ScoringShared* shared) {

@@ -35,8 +35,8 @@ __global__ void __launch_bounds__(kSparseThreads)
 // first entry does the work for all of them, and the others return immediately.
 //
 // An id may be in the support of every row. The block therefore reads as many entries as it has
-// threads at a time, and a thread sums several columns, so that many reads of hidden are under way
-// at once. The order of a column's sum depends on neither.
+// threads at a time, and a thread sums several columns, so that many reads of hidden are in flight.
+// The order of a column's sum depends on neither.
 template <typename Element>
 __global__ void __launch_bounds__(kSparseThreads)
     SparseDLmHead(const uint32_t* sorted_ids, const int32_t* sorted_entries, const float* values,

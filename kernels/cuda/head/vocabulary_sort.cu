@@ -8,8 +8,8 @@ namespace taopd::cuda {
 
 int64_t SortScratchBytes(int64_t num_entries) {
   size_t bytes = 0;
-  // Without scratch, it only returns the size that it would need. An error shows in the sort
-  // itself.
+  // Without scratch memory, SortPairs only sets the size that it needs. The sort itself reports
+  // errors.
   if (cub::DeviceRadixSort::SortPairs(nullptr, bytes, static_cast<const uint32_t*>(nullptr),
                                       static_cast<uint32_t*>(nullptr),
                                       static_cast<const int32_t*>(nullptr),

@@ -204,7 +204,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) HeadsBackwardKernel(HeadsBa
 __device__ inline float Sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
 
 // The elements of a thread of the SwiGLU kernels. All are loaded before one is stored, so that many
-// reads are under way at once. Those of a warp follow one another.
+// reads are in flight. The threads of a warp read adjacent elements.
 struct FlatElements {
   int64_t first, size;
 

@@ -145,7 +145,8 @@ __device__ inline void FindBlock(const double* block_sums, int64_t num_blocks, d
   }
 }
 
-// Every thread calls it; thread 0 gets the result.
+// Returns the token at which the cumulative sum passes the target. Every thread calls it; thread 0
+// gets the result.
 __device__ inline int32_t DrawInBlock(const float* logits, int64_t vocab_size, float shift,
                                       float scale_to_log2, SampleShared* shared) {
   const int64_t begin = shared->block * kSampleBlock;
