@@ -1,6 +1,6 @@
-// The launches of kernels/cuda as a table, so that a caller can be given others: the check at the
-// start compares the functions of a table with their compositions, and the tests give it the
-// kernels of the emulated run-time and planted wrong ones. The contracts are in kernels/include.
+// The launches of kernels/cuda as a table that can be replaced: the check at the start compares the
+// functions of a table with their compositions, and the tests give it the kernels of the emulated
+// run-time and planted wrong ones. The contracts are in kernels/include.
 #pragma once
 
 #include <c10/core/Device.h>

@@ -1,4 +1,4 @@
-// The choice of the project's own kernels by a process. Every kind of kernel has a composition of
+// A process's choice among the project's own kernels. Every kind of kernel has a composition of
 // LibTorch operations behind the same function (kernels/torch/composed), which runs on every
 // device; the choice says for each kind which of the two computes.
 //

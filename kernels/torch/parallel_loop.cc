@@ -25,9 +25,9 @@ namespace {
 // others.
 constexpr int64_t kRangesPerThread = 4;
 
-// Returns the number of threads that ATen's operations use on the calling thread. A thread's first
-// use of them sets this number, in ATen's library and, through inline functions of its headers,
-// here. So this function makes sure that it has happened.
+// Returns the number of threads that ATen's operations use on the calling thread. Their first use
+// on a thread sets this number, in ATen's library and, through inline functions of its headers, in
+// this one. lazy_init_num_threads ensures that this has happened.
 int AtenThreads() {
   at::internal::lazy_init_num_threads();
   return at::get_num_threads();

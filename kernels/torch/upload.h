@@ -1,12 +1,12 @@
-// Copies from the host to a device for which the host does not wait.
+// Asynchronous copies from the host to a device.
 #pragma once
 
 #include <ATen/ATen.h>
 
 namespace taopd {
 
-// Returns `host` in memory from which a GPU copies by itself, or `host` for other devices. LibTorch
-// gives the memory to others only after the copies from it are done.
+// Returns a copy of `host` in pinned memory, from which a GPU copies by itself, or `host` for other
+// devices. LibTorch reuses the memory only after the copies from it are done.
 inline at::Tensor Pinned(const at::Tensor& host, at::Device device) {
   return device.is_cuda() ? host.pin_memory() : host;
 }

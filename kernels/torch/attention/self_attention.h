@@ -2,10 +2,10 @@
 // CPU for float32 and bfloat16: heads are normalized and rotated, and each sequence of the pack
 // attends to itself under a causal mask (kernels/cpu/attention/causal/causal_attention.h).
 //
-// The backward pass keeps q | k | v, the result and one number per row and head; it normalizes and
-// rotates queries and keys again. The gradients of the norms are added to their gradient targets
-// (gradient_target.h). Nothing depends on the number of threads, and a row of the result depends
-// only on the rows of its own sequence.
+// For the backward pass, q | k | v, the result and one number per row and head are kept; queries
+// and keys are normalized and rotated again. The gradients of the norms are added to their gradient
+// targets (gradient_target.h). Nothing depends on the number of threads, and a row of the result
+// depends only on the rows of its own sequence.
 //
 // Shapes: T rows of the pack, N query heads, K key-value heads, D head size, C = (N + 2 K) D.
 #pragma once

@@ -20,7 +20,7 @@ namespace taopd {
 // calls that share pages must not overlap.
 class ComposedPagedAttention {
  public:
-  // Serves no call; assign another object.
+  // An empty object. Only assignment and destruction are allowed.
   ComposedPagedAttention() = default;
   // Reads the sequences' block tables and keeps no reference to them. REQUIRES: the rows of the
   // sequences follow one another, and the tables have entries for all their positions.

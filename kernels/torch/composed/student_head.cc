@@ -26,7 +26,7 @@ struct RowNumbers {
   at::Tensor in_top_k_Ck;                  // bool; undefined without the metrics
 };
 
-// The answer of the host: the entries of the gradient that are not multiples of p(v).
+// The results of the host: the entries of the gradient that are not multiples of p(v).
 struct RowEntries {
   std::vector<int64_t> rows, ids;
   std::vector<float> values, row_scale;
@@ -121,8 +121,8 @@ class HeadRun {
       if (options_.top_k_metrics) {
         numbers.in_top_k_Ck = InTopK(logits_CV, safe_Ck, is_padding_Ck).cpu();
       }
-      // Padding must not take out id 0: it repeats an id of its row, whose first is never padding
-      // unless the support is empty.
+      // Padding must not take out id 0, so it repeats the first id of its row. That one is padding
+      // only if the support is empty.
       const at::Tensor repeated_Ck =
           at::where(is_padding_Ck, safe_Ck.narrow(1, 0, 1).expand_as(safe_Ck), safe_Ck);
       const at::Tensor is_empty_C1 = is_padding_Ck.narrow(1, 0, 1);

@@ -52,7 +52,7 @@ int64_t CpuHeadRowTile(const at::Tensor& lm_head_VH, const cpu::PackedGemm& gemm
 int64_t CpuHeadBackwardBytesPerRow(int64_t hidden_size);
 
 // Returns whether computing logits a second time takes less time than another pass over lm_head
-// and d_lm_head: the exps of a chunk need not be kept then.
+// and d_lm_head. The exps of a chunk then need not be kept.
 bool CpuHeadRecomputes(const at::Tensor& lm_head_VH, const cpu::PackedGemm& gemm);
 
 // Returns d_hidden [C, H] = d_logits lm_head as float32 and adds d_logits^T hidden to d_lm_head

@@ -90,8 +90,8 @@ class PairGradients {
     }
   }
 
-  // d_lm_head += d_logits^T hidden for the tokens. The sums are made next to d_lm_head, which is
-  // then read and written in order.
+  // d_lm_head += d_logits^T hidden for the tokens. A buffer takes the sums first, so that d_lm_head
+  // is read and written in order.
   void AddToWeights(const at::Tensor& hidden_pairs, float* d_lm_head) {
     float* const sums = sums_.mutable_data_ptr<float>();
     for (int64_t v = 0; v < num_; v += kVocabularyBlock) {

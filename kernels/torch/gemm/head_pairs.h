@@ -19,13 +19,13 @@
 namespace taopd {
 
 // The logits of a chunk, block by block. Packs hidden, and refers to lm_head and `gemm`, which
-// multiplies pairs. Several threads may call Compute at once.
+// multiplies pairs. Several threads may call Compute at the same time.
 class PairLogitBlocks {
  public:
   PairLogitBlocks(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
                   const cpu::PackedGemm& gemm);
 
-  // Returns zeros for the logits of one block, as a thread uses them.
+  // Returns a buffer of zeros for the logits of one block.
   at::Tensor MakeBuffer() const;
   int64_t stride() const { return BlockStride(num_rows_); }
   // Writes the logits of a block to logits[v * stride() + n].

@@ -1,6 +1,6 @@
 // x W^T + b, differentiable, for every device and type.
 //
-// This room has the matrix products of the CPU, in two families that differ in what is packed:
+// This folder has the matrix products of the CPU, in two families that differ in what they pack:
 //
 //   weights   The layers, and the head in inference: weights are packed once, in panels of 64
 //             outputs, and read by many calls. packed_weight.h owns the copy, packed_product.h

@@ -28,8 +28,8 @@ constexpr int64_t kSmallWeightBytes = 256 << 10;
 constexpr int64_t kEvenUnits = 16;
 
 // Distributes units with these costs over as many threads as there is work for, and calls run(unit)
-// for each. The most expensive units come first, each for the thread with the least work so far. If
-// there are many units, they keep their order instead. The units of a thread are always in order.
+// for each. The most expensive units are assigned first, each to the thread with the least work so
+// far; many units are divided in their order instead. A thread always runs its units in order.
 template <typename F>
 void RunByCost(const std::vector<int64_t>& costs, int64_t min_cost_per_thread, const F& run) {
   const auto num_units = static_cast<int64_t>(costs.size());
@@ -250,7 +250,7 @@ struct GradientBlock {
   float* to;
 };
 
-// Multiplies pairs from panels, which it makes of all columns that `blocks` name.
+// Adds the blocks with products of bfloat16 pairs. Packs panels of all columns that `blocks` name.
 void AddPairBlocks(const at::Tensor& dy_MN, const at::Tensor& x_MK,
                    const std::vector<WeightGradient>& gradients,
                    const std::vector<GradientBlock>& blocks, const std::vector<int64_t>& costs,

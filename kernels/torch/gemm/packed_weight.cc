@@ -168,7 +168,7 @@ bool PackedWeight::PackCoded() {
 
 void PackedWeight::Pack() {
   RECORD_USER_SCOPE("taopd::pack_weight");
-  merged_.clear();  // those of a call that found no memory
+  merged_.clear();  // left over if the last call ran out of memory
   for (size_t i = 0; i < adapters_.size(); ++i) {
     merged_.emplace_back();
     if (adapters_[i].defined()) merged_.back().emplace(parts_[i].tensor.detach(), adapters_[i]);

@@ -19,7 +19,7 @@
 // it: the packed numbers are those of MergeAdapter.
 //
 // Wrong types, shapes and devices throw c10::Error. Any number of threads may call const functions
-// at once; Refresh, Replace and DropSources must not overlap with any other call.
+// at the same time; Refresh, Replace and DropSources must not overlap with any other call.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -43,7 +43,7 @@ class PackedWeight {
   // The ways to pack pairs.
   enum class Pairs {
     kCoded,  // in three quarters of their bytes, for many products
-    kPlain,  // for a single one: coding takes longer than it saves
+    kPlain,  // in full, for a single product: coding would take longer than it saves
   };
 
   // Packs the parts on several threads. Each part is [N_i, K], contiguous and on the CPU; all are

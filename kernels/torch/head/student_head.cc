@@ -134,11 +134,11 @@ struct StudentHeadFunction : torch::autograd::Function<StudentHeadFunction> {
     const at::Tensor& upstream = gradients[0];
     const at::Tensor d_hidden = TakeSaved(context, "d_hidden");
     at::Tensor d_lm_head;
-    // A loss's own backward pass starts with 1. On devices other than the CPU, reading it would
-    // wait.
+    // The backward pass of a loss starts with 1. On other devices than the CPU, reading the number
+    // would wait.
     const bool is_one = upstream.is_cpu() && upstream.item<double>() == 1.0;
     if (context->saved_data.at("adds_in_place").toBool()) {
-      // On a GPU, the device checks it when it gets there; the host does not wait.
+      // On a GPU, the check runs on the device, and the host does not wait.
       at::_assert_async(upstream.eq(1),
                         "the head's gradient has been added to .grad: the loss must not be scaled");
     } else if (context->needs_input_grad(1)) {
@@ -150,7 +150,7 @@ struct StudentHeadFunction : torch::autograd::Function<StudentHeadFunction> {
   }
 
  private:
-  // Moves it, because it is as large as the model's head, and autograd then adds to it.
+  // Moves the tensor out: it may be as large as lm_head, and autograd adds to it in place.
   static at::Tensor TakeSaved(torch::autograd::AutogradContext* context, const char* name) {
     const auto found = context->saved_data.find(name);
     TORCH_CHECK(found != context->saved_data.end(),

@@ -166,7 +166,7 @@ HeadOutput StudentHeadCpu(const at::Tensor& hidden_NH, const at::Tensor& lm_head
   const int64_t row_bytes = cpu::StudentChunk::BytesPerRow(call.options, call.targets.k) +
                             CpuHeadBackwardBytesPerRow(call.weights_VH.size(1));
   const int64_t gradient_bytes = call.weights_VH.numel() * static_cast<int64_t>(sizeof(float));
-  // The bytes of all tiles at once, so that the choice does not depend on the number of threads.
+  // The bytes of all tiles, so that the choice does not depend on the number of threads.
   const int64_t tiles_bytes = kMaxTiles * (gradient_bytes + kRowsOfTile * row_bytes);
   if (gradient_bytes <= kSmallHeadBytes && tiles_bytes <= options.workspace_bytes) {
     RunInTiles(call, d_lm_head_VH);

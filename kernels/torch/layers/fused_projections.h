@@ -1,6 +1,6 @@
-// The operations on the rows of fused projections on the CPU. float32 and bfloat16 use
-// kernels/cpu/layers/fused_projections.h; other types use the functions of norms_and_swiglu.h. They
-// are not differentiable. Any thread may call them.
+// The operations on the rows of fused projections on the CPU, not differentiable. float32 and
+// bfloat16 use kernels/cpu/layers/fused_projections.h; other types use the functions of
+// norms_and_swiglu.h. Any thread may call them.
 //
 // Shapes: T rows, N query heads, K key-value heads, D head size, I intermediate size.
 #pragma once

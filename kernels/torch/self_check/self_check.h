@@ -1,4 +1,4 @@
-// The check of the custom device kernels at the start of a program: each of them is compared with
+// The check of the custom device kernels at the start of a program. Each of them is compared with
 // its composition of LibTorch operations (kernels/torch/composed) on random inputs of the model's
 // own shapes, on the device that will compute: values first, then time. A kernel that computes
 // something else, fails, or is slower than the composition is not used by the process; the
@@ -35,7 +35,7 @@ struct KernelVerdict {
     kFailed,      // it returned or threw an error
     kSlower,      // than the composition, by more than kSlowerBy
     kHangs,       // the trial did not end in time; its thread still runs
-    kNotChecked,  // the composition failed, as for lack of memory; the kernel is used
+    kNotChecked,  // the composition failed, perhaps for lack of memory; the kernel is used
   };
 
   KernelKind kind = KernelKind::kNorm;
@@ -62,7 +62,7 @@ std::vector<KernelVerdict> CheckKernels(const SelfCheckShape& shape, const Devic
 // "student head: custom, 3.1x, error 2.0e-03 of 2.0e-02 allowed (d hidden)".
 std::string Describe(const KernelVerdict& verdict);
 
-// Returns all kernels but those that are not to be used.
+// Returns all kernels except those whose verdict is not IsUsed().
 KernelChoice TrustedKernels(const std::vector<KernelVerdict>& verdicts);
 
 }  // namespace taopd

@@ -3,9 +3,9 @@
 //
 //   W' = W + scale B A
 //
-// On the CPU, the layer computes with W' in every pass: whoever packs W (PackedWeight) merges the
-// adapter on the way, and rounds W' once to W's type. The layer therefore has the same bits for
-// a row in generation, in scoring and in training. No matrix of W's size is kept for it.
+// On the CPU, the layer computes with W' in every pass: PackedWeight merges the adapter while it
+// packs W, and rounds W' once to W's type. The layer therefore has the same bits for a row in
+// generation, in scoring and in training. No matrix of W's size is kept for the adapter.
 //
 // Shapes: a layer of K inputs and N outputs, W [N, K]; R rank. Any thread may call these functions.
 #pragma once
