@@ -10,7 +10,7 @@ const char* Describe(RowStatus status) {
       return "";
     case RowStatus::kDuplicateSupportId:
       return "support_ids holds an id twice in one row";
-    case RowStatus::kIdBehindPadding:
+    case RowStatus::kIdAfterPadding:
       return "support_ids holds an id after padding (-1) in one row";
     case RowStatus::kEmptySupport:
       return "support_ids has k = 0 in one row; the objective needs a support";
@@ -30,7 +30,7 @@ int32_t SupportSize(const int32_t* support_ids, int32_t k) {
 }
 
 RowStatus CheckSupportSize(int32_t size, uint32_t needs, int64_t vocab_size) {
-  if (size < 0) return RowStatus::kIdBehindPadding;
+  if (size < 0) return RowStatus::kIdAfterPadding;
   if ((needs & kNeedsSupport) && size == 0) return RowStatus::kEmptySupport;
   if ((needs & kNeedsFullVocabulary) && size != vocab_size) {
     return RowStatus::kIncompleteSupport;

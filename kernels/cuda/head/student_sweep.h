@@ -27,7 +27,7 @@ __device__ inline int32_t CheckSupport(const SweepArguments& args, const int32_t
   int32_t error = 0;
   for (int32_t j = static_cast<int32_t>(threadIdx.x); j < args.targets.k; j += kSweepThreads) {
     if (ids[j] < -1 || ids[j] >= args.vocab_size) error |= kHeadSupportIdOutOfRange;
-    if (j > size && ids[j] != -1) error |= kHeadIdBehindPadding;
+    if (j > size && ids[j] != -1) error |= kHeadIdAfterPadding;
   }
   if (threadIdx.x == 0) {
     if ((args.needs & kNeedsSupport) && size == 0) error |= kHeadEmptySupport;

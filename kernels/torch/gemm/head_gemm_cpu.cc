@@ -27,21 +27,21 @@ void StoreTransposed(const float* block, int64_t block_stride, int64_t num, int6
   }
 }
 
-bool UsePairs(const at::Tensor& lm_head_VH, const cpu::PackedGemm& gemm) {
+bool UsesPairs(const at::Tensor& lm_head_VH, const cpu::PackedGemm& gemm) {
   return lm_head_VH.scalar_type() == at::kBFloat16 && gemm.multiply_pairs != nullptr;
 }
 
 }  // namespace
 
 int64_t CpuHeadRowTile(const at::Tensor& lm_head_VH, const cpu::PackedGemm& gemm) {
-  if (UsePairs(lm_head_VH, gemm)) return cpu::kPanelOutputs;
+  if (UsesPairs(lm_head_VH, gemm)) return cpu::kPanelOutputs;
   return std::max<int64_t>(cpu::BestPanelGemm().panel_width, 16);
 }
 
 bool CpuHeadRecomputes(const at::Tensor& lm_head_VH, const cpu::PackedGemm& gemm) {
   // Only AMX is so much faster than memory.
   constexpr int64_t kRowsOfAmx = 32;
-  return UsePairs(lm_head_VH, gemm) && gemm.row_tile >= kRowsOfAmx;
+  return UsesPairs(lm_head_VH, gemm) && gemm.row_tile >= kRowsOfAmx;
 }
 
 int64_t CpuHeadBackwardBytesPerRow(int64_t hidden_size) {
@@ -53,7 +53,7 @@ void CpuHeadLogitBlocks(const at::Tensor& hidden_CH, const at::Tensor& lm_head_V
                         const TakeLogitBlock& take, const cpu::PackedGemm& gemm) {
   if (hidden_CH.size(0) == 0) return;
   const at::Tensor weights_VH = lm_head_VH.contiguous();
-  if (UsePairs(weights_VH, gemm)) {
+  if (UsesPairs(weights_VH, gemm)) {
     PairLogits(hidden_CH, weights_VH, take, gemm);
   } else {
     PanelLogits(hidden_CH, weights_VH, take);
@@ -91,7 +91,7 @@ at::Tensor CpuHeadBackward(const cpu::LogitGradient& d_logits, const at::Tensor&
   // A row's scale belongs to both products: to hidden's rows in one, to the result's rows in the
   // other. `contiguous` comes first because a product keeps the order of its factor's dimensions.
   const at::Tensor hidden = hidden_CH.to(at::kFloat).contiguous().mul(row_scale_C1);
-  const bool pairs = UsePairs(weights_VH, gemm);
+  const bool pairs = UsesPairs(weights_VH, gemm);
   const at::Tensor packed_hidden = pairs ? PairsOf(hidden) : PanelsOf(hidden);
   TORCH_CHECK(d_logits.exps_VC != nullptr || (pairs && compute_exps), "the exps were not kept");
   std::unique_ptr<const PairLogitBlocks> logits;

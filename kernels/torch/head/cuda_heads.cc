@@ -47,7 +47,7 @@ void CheckErrors(int32_t errors, int64_t vocab_size) {
   using cpu::RowStatus;
   constexpr std::pair<HeadError, RowStatus> kOfSupports[] = {
       {kHeadDuplicateSupportId, RowStatus::kDuplicateSupportId},
-      {kHeadIdBehindPadding, RowStatus::kIdBehindPadding},
+      {kHeadIdAfterPadding, RowStatus::kIdAfterPadding},
       {kHeadEmptySupport, RowStatus::kEmptySupport},
       {kHeadIncompleteSupport, RowStatus::kIncompleteSupport}};
   for (const auto& [error, status] : kOfSupports) {

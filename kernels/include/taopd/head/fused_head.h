@@ -66,7 +66,7 @@ enum HeadError : int32_t {
   kHeadSupportIdOutOfRange = 1,
   kHeadSampledIdOutOfRange = 2,
   kHeadDuplicateSupportId = 4,
-  kHeadIdBehindPadding = 8,
+  kHeadIdAfterPadding = 8,
   // The support of a row is empty, and the objective needs one.
   kHeadEmptySupport = 16,
   // The support of a row is not the whole vocabulary, and the objective needs all of it.

@@ -10,7 +10,7 @@ namespace taopd::cpu {
 enum class RowStatus {
   kOk,
   kDuplicateSupportId,
-  kIdBehindPadding,
+  kIdAfterPadding,
   kEmptySupport,       // but the objective needs a support
   kIncompleteSupport,  // but the objective needs the whole vocabulary
 };

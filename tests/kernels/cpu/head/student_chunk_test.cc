@@ -317,7 +317,7 @@ TEST(StudentChunk, BadSupportsAreFoundBeforeAnythingIsComputed) {
   };
   EXPECT_EQ(status("ta_opd", {1, 2, 3, -1}), RowStatus::kOk);
   EXPECT_EQ(status("ta_opd", {1, 2, 3, 1}), RowStatus::kDuplicateSupportId);
-  EXPECT_EQ(status("ta_opd", {1, -1, 3, 4}), RowStatus::kIdBehindPadding);
+  EXPECT_EQ(status("ta_opd", {1, -1, 3, 4}), RowStatus::kIdAfterPadding);
   EXPECT_EQ(status("ta_opd", {-1, -1, -1, -1}), RowStatus::kEmptySupport);
   EXPECT_EQ(status("full", {99, 99, 99, 99}), RowStatus::kDuplicateSupportId);
   std::vector<int32_t> incomplete(100, -1);

@@ -440,7 +440,7 @@ TEST_F(FusedHeadTest, WrongIdsAreFlagged) {
   EXPECT_EQ(errors(c), kHeadDuplicateSupportId);
   c = good;
   c.targets.support_ids[4] = -1;
-  EXPECT_EQ(errors(c), kHeadIdBehindPadding);
+  EXPECT_EQ(errors(c), kHeadIdAfterPadding);
   c = good;
   for (int32_t j : {3, 4, 5}) c.targets.support_ids[j] = -1;
   EXPECT_EQ(errors(c), kHeadEmptySupport);
