@@ -69,7 +69,7 @@ RowStatus StudentChunk::Start(const StudentTargets& targets, int64_t num_rows) {
   const int64_t k = targets.k;
   size_C_.resize(num_rows);
   seen_ids_.resize(CeilDiv(options_.vocab_size, 64));
-  taken_Ck_.resize(num_rows * k);
+  support_logits_Ck_.resize(num_rows * k);
   entry_ids_CE_.resize(num_rows * (k + 1));
   entry_values_CE_.resize(num_rows * (k + 1));
   sampled_logit_C_.resize(num_rows);
@@ -146,7 +146,7 @@ void StudentChunk::TakeNamedLogits(int64_t block, float* logits, int64_t stride)
     if (named.index < 0) {
       sampled_logit_C_[named.row] = logit;
     } else {
-      taken_Ck_[named.row * targets_.k + named.index] = logit;
+      support_logits_Ck_[named.row * targets_.k + named.index] = logit;
       logit = NegativeInfinity<float>();
     }
   }
@@ -284,7 +284,7 @@ bool StudentChunk::CountsRanks() const { return CountsRanksOf(options_, targets_
 
 void StudentChunk::FindTopK(int64_t begin, int64_t num, StudentChunkScratch* scratch) {
   const int64_t k = targets_.k;
-  scratch->taken.assign(k * kRankedRows, std::numeric_limits<float>::quiet_NaN());
+  scratch->support_logits.assign(k * kRankedRows, std::numeric_limits<float>::quiet_NaN());
   scratch->ids.assign(k * kRankedRows, std::numeric_limits<int32_t>::max());
   scratch->sizes.assign(kRankedRows, 0);
   scratch->ordered_logits.resize(k * kRankedRows);
@@ -294,7 +294,7 @@ void StudentChunk::FindTopK(int64_t begin, int64_t num, StudentChunkScratch* scr
     const int64_t n = begin + i;
     scratch->sizes[i] = size_C_[n];
     for (int64_t j = 0; j < size_C_[n]; ++j) {
-      scratch->taken[j * kRankedRows + i] = taken_Ck_[n * k + j];
+      scratch->support_logits[j * kRankedRows + i] = support_logits_Ck_[n * k + j];
       scratch->ids[j * kRankedRows + i] = targets_.support_ids_Nk[n * k + j];
     }
   }
@@ -302,7 +302,7 @@ void StudentChunk::FindTopK(int64_t begin, int64_t num, StudentChunkScratch* scr
   job.logits = logits_VC_.data() + begin;
   job.stride = logits_stride_;
   job.num = options_.vocab_size;
-  job.taken = scratch->taken.data();
+  job.support_logits = scratch->support_logits.data();
   job.ids = scratch->ids.data();
   job.sizes = scratch->sizes.data();
   job.k = k;
@@ -321,7 +321,7 @@ void StudentChunk::FinishRow(int64_t row, int64_t place, const ComplementSums& r
   SetTargets(targets_, row, size, options_.vocab_size, &input);
   input.rest = rest;
   input.scale = scale_;
-  input.taken = taken_Ck_.data() + row * k;
+  input.support_logits = support_logits_Ck_.data() + row * k;
   input.sampled_logit = sampled_logit_C_[row];
   if (options_.top_k_metrics) {
     scratch->row_in_top_k.resize(size);
@@ -330,8 +330,8 @@ void StudentChunk::FinishRow(int64_t row, int64_t place, const ComplementSums& r
         scratch->row_in_top_k[j] = scratch->in_top_k[j * kRankedRows + place] != 0 ? 1 : 0;
       }
     } else {
-      MarkStudentTopK(input.ids, input.taken, size, largest_C_[row].Sorted(), &scratch->order,
-                      scratch->row_in_top_k.data());
+      MarkStudentTopK(input.ids, input.support_logits, size, largest_C_[row].Sorted(),
+                      &scratch->order, scratch->row_in_top_k.data());
     }
     input.in_top_k = scratch->row_in_top_k.data();
   }

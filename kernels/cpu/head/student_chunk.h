@@ -57,7 +57,7 @@ struct StudentChunkScratch {
   std::vector<float> max, shift, offset, exponent, sum, sum_x;
   std::vector<int32_t> order;
   // Of SupportTopK.
-  std::vector<float> taken, ordered_logits;
+  std::vector<float> support_logits, ordered_logits;
   std::vector<int32_t> ids, sizes, ordered_ids, in_top_k;
   std::vector<uint8_t> row_in_top_k;  // of StudentRowInput
   LargestLogits::Scratch largest;
@@ -144,7 +144,7 @@ class StudentChunk {
   // first_B_[b + 1].
   std::vector<int64_t> first_B_;
   std::vector<NamedLogit> named_;
-  std::vector<float> taken_Ck_, sampled_logit_C_, row_scale_C_, entry_values_CE_;
+  std::vector<float> support_logits_Ck_, sampled_logit_C_, row_scale_C_, entry_values_CE_;
   // For each block and row: x as above, which FinishRows turns into the factor, and the sums in
   // units of 2^x.
   std::vector<float> factor_BC_, sum_BC_, sum_x_BC_;

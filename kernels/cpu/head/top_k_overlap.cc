@@ -75,14 +75,14 @@ const std::vector<LargestLogits::Candidate>& LargestLogits::Sorted() {
   return kept_;
 }
 
-void MarkStudentTopK(const int32_t* ids, const float* taken, int32_t k,
+void MarkStudentTopK(const int32_t* ids, const float* support_logits, int32_t k,
                      const std::vector<LargestLogits::Candidate>& rest, std::vector<int32_t>* order,
                      uint8_t* in_top_k) {
   order->resize(k);
   std::iota(order->begin(), order->end(), 0);
   const auto candidate = [&](int32_t j) {  // a NaN would break the ordering
-    return LargestLogits::Candidate{std::isnan(taken[j]) ? NegativeInfinity<float>() : taken[j],
-                                    ids[j]};
+    return LargestLogits::Candidate{
+        std::isnan(support_logits[j]) ? NegativeInfinity<float>() : support_logits[j], ids[j]};
   };
   std::sort(order->begin(), order->end(),
             [&](int32_t left, int32_t right) { return Before(candidate(left), candidate(right)); });

@@ -47,9 +47,9 @@ class LargestLogits {
 };
 
 // Writes to in_top_k[k] whether ids[j] is among the k largest of its row: 1 or 0; ties go to the
-// lower id. taken[k] are the logits of the support's ids, and `rest` are the k largest of the row
+// lower id. support_logits[k] are the logits of the ids, and `rest` are the k largest of the row
 // without the support. *order is overwritten.
-void MarkStudentTopK(const int32_t* ids, const float* taken, int32_t k,
+void MarkStudentTopK(const int32_t* ids, const float* support_logits, int32_t k,
                      const std::vector<LargestLogits::Candidate>& rest, std::vector<int32_t>* order,
                      uint8_t* in_top_k);
 

@@ -65,7 +65,7 @@ struct SupportTopK {
   int64_t stride = 0, num = 0;
   // The support's logits and ids, [k, kRankedRows]. Entries that a row lacks have a NaN and an id
   // above all others.
-  const float* taken = nullptr;
+  const float* support_logits = nullptr;
   const int32_t* ids = nullptr;
   const int32_t* sizes = nullptr;  // [kRankedRows], the sizes of the supports
   int64_t k = 0;                   // the largest size

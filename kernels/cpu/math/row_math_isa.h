@@ -222,7 +222,7 @@ void ColumnExps(const ColumnExp& job) {
 // Loads entry j of the support: its logits, NaNs as -inf, and its ids.
 TAOPD_ALWAYS_INLINE void LoadEntry(const SupportTopK& job, int64_t j, int64_t n, Floats* logits,
                                    Ints* ids) {
-  Load(logits, job.taken + j * kRankedRows + n);
+  Load(logits, job.support_logits + j * kRankedRows + n);
   *logits = *logits == *logits ? *logits : Floats{} - kInfinity;
   Load(ids, job.ids + j * kRankedRows + n);
 }

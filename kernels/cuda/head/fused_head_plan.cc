@@ -35,7 +35,7 @@ HeadBuffers LayOutHead(const FusedHeadProblem& problem, const HeadMode& mode, in
   const int64_t element = SizeOf(problem.dtype);
   add_bytes(b.matmul_scratch, kMatmulScratchBytes);
   add(b.logits, logits_rows * LogitsStride(problem.vocab_size));
-  add(b.taken, logits_rows * k);
+  add(b.support_logits, logits_rows * k);
   add(b.sampled_logits, logits_rows);
   add(b.sizes, logits_rows);
   add(b.sums, logits_rows);

@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kObjectiveThreads) StudentObjective(ObjectiveA
   SetTargets(args.targets, n, args.sizes[n], args.vocab_size, &input);
   input.rest = {args.sums[n].reference, args.sums[n].sum, args.sums[n].sum_x};
   input.scale = args.scale;
-  input.taken = args.taken + n * k;
+  input.support_logits = args.support_logits + n * k;
   input.sampled_logit = args.sampled_logits[n];
   if (args.in_top_k != nullptr) input.in_top_k = args.in_top_k + n * k;
   const StudentRowGradient row =

@@ -52,15 +52,15 @@ __device__ inline void TakeSampled(const SweepArguments& args, int64_t n, int32_
   __syncthreads();
 }
 
-// Moves the support's logits from the row to `taken` and replaces them by -inf. For an id out of
-// range, it writes NaN and touches no other memory. To find ids that occur twice, each place first
-// holds the index j as a bit pattern, which a second occurrence of the id overwrites.
+// Moves the logits of the support from the row to support_logits and replaces them by -inf. For an
+// id out of range, it writes NaN and touches no other memory. To find ids that occur twice, each
+// place first holds the index j as a bit pattern, which a second occurrence of the id overwrites.
 __device__ inline void TakeSupport(const SweepArguments& args, const int32_t* ids, int32_t size,
-                                   float* row, float* taken) {
+                                   float* row, float* support_logits) {
   const auto in_range = [&](int32_t j) { return ids[j] >= 0 && ids[j] < args.vocab_size; };
   const int32_t first = static_cast<int32_t>(threadIdx.x);
   for (int32_t j = first; j < size; j += kSweepThreads) {
-    taken[j] = in_range(j) ? row[ids[j]] : std::numeric_limits<float>::quiet_NaN();
+    support_logits[j] = in_range(j) ? row[ids[j]] : std::numeric_limits<float>::quiet_NaN();
   }
   __syncthreads();
   for (int32_t j = first; j < size; j += kSweepThreads) {
@@ -188,16 +188,16 @@ __global__ void __launch_bounds__(kSweepThreads) StudentSweep(SweepArguments arg
   float* row = args.logits + n * args.stride;
   Element* e = static_cast<Element*>(args.e) + (kWriteE ? n * args.stride : 0);
   const int32_t* ids = args.targets.support_ids_Nk + n * k;
-  float* taken = args.taken + n * k;
+  float* support_logits = args.support_logits + n * k;
 
   const int32_t size = CheckSupport(args, ids);
   TakeSampled(args, n, size, row);
-  TakeSupport(args, ids, size, row, taken);
+  TakeSupport(args, ids, size, row, support_logits);
   AheadCounts ahead;
-  if constexpr (kTopK) ahead = PrepareAhead(args, ids, taken, size, keys, counts, scratch);
+  if constexpr (kTopK) ahead = PrepareAhead(args, ids, support_logits, size, keys, counts, scratch);
   const SweepSums sums = SweepRow<Element, kWriteE, kTopK>(args, ahead, row, e, scratch);
   if (threadIdx.x == 0) args.sums[n] = sums;
-  if constexpr (kTopK) MarkTopK(args, ahead, ids, taken, size, args.in_top_k + n * k);
+  if constexpr (kTopK) MarkTopK(args, ahead, ids, support_logits, size, args.in_top_k + n * k);
 }
 
 }  // namespace taopd::cuda

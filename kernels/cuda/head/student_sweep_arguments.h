@@ -17,7 +17,7 @@ struct SweepSums {
 
 // The results of pass 2 that pass 3 reads.
 struct SweepResults {
-  float* taken = nullptr;           // [rows, k], the logits of the support
+  float* support_logits = nullptr;  // [rows, k]
   float* sampled_logits = nullptr;  // [rows]
   int32_t* sizes = nullptr;         // [rows], the number of ids before the padding
   SweepSums* sums = nullptr;        // [rows]

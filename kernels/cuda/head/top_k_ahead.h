@@ -45,8 +45,8 @@ struct AheadCounts {
 // nothing is outside of it and nothing is counted; supports larger than kMaxTopKMetrics are refused
 // before the launch.
 __device__ inline AheadCounts PrepareAhead(const SweepArguments& args, const int32_t* ids,
-                                           const float* taken, int32_t size, uint64_t* keys,
-                                           int32_t* counts, float* scratch) {
+                                           const float* support_logits, int32_t size,
+                                           uint64_t* keys, int32_t* counts, float* scratch) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const int32_t thread = static_cast<int32_t>(threadIdx.x);
   const bool counted = size <= kMaxTopKMetrics && size < args.vocab_size;
@@ -54,14 +54,15 @@ __device__ inline AheadCounts PrepareAhead(const SweepArguments& args, const int
   if (ahead.size == 0) return ahead;
   const int32_t power = NextPowerOfTwo(size);
   for (int32_t j = thread; j < power; j += kSweepThreads) {
-    keys[j] = j < size ? LogitKey(taken[j], ids[j]) : 0;
+    keys[j] = j < size ? LogitKey(support_logits[j], ids[j]) : 0;
     counts[j] = 0;
   }
   SortDescending<kSweepThreads>(keys, power);
   float lowest = kInfinity;
   for (int32_t j = thread; j < size; j += kSweepThreads) {
     // A NaN is read as -inf, as in the keys.
-    const float logit = taken[j] == taken[j] ? taken[j] : NegativeInfinity<float>();
+    const float logit =
+        support_logits[j] == support_logits[j] ? support_logits[j] : NegativeInfinity<float>();
     lowest = logit < lowest ? logit : lowest;
   }
   ahead.lowest = -BlockReduce<kSweepThreads>(-lowest, scratch, MaxOf());
@@ -72,12 +73,12 @@ __device__ inline AheadCounts PrepareAhead(const SweepArguments& args, const int
 
 // in_top_k[j] = 1 if fewer than `size` tokens of the vocabulary are ahead of ids[j], otherwise 0.
 __device__ inline void MarkTopK(const SweepArguments& args, const AheadCounts& ahead,
-                                const int32_t* ids, const float* taken, int32_t size,
+                                const int32_t* ids, const float* support_logits, int32_t size,
                                 uint8_t* in_top_k) {
   for (int32_t j = static_cast<int32_t>(threadIdx.x); j < size; j += kSweepThreads) {
     bool inside = size == args.vocab_size;
     if (ahead.size > 0) {
-      const uint64_t key = LogitKey(taken[j], ids[j]);
+      const uint64_t key = LogitKey(support_logits[j], ids[j]);
       int32_t num_ahead = 0;
       for (int32_t i = 0; i < size && num_ahead < size; ++i) {
         num_ahead += ahead.counts[i];

@@ -21,7 +21,7 @@ constexpr int64_t kBuffers = 4;
 // The numbers of each row of a chunk that the host needs.
 struct RowNumbers {
   at::Tensor reference_C, sum_C, sum_x_C;  // float64, of the complement
-  at::Tensor taken_Ck;                     // float32, logits of the support; 0 for padding
+  at::Tensor support_logits_Ck;            // float32; 0 for padding
   at::Tensor sampled_C;                    // float32, logit of y
   at::Tensor in_top_k_Ck;                  // bool; undefined without the metrics
 };
@@ -116,8 +116,9 @@ class HeadRun {
       const at::Tensor ids_Ck = IdsOnDevice(targets.support_ids_Nk, {num, targets.k});
       const at::Tensor is_padding_Ck = ids_Ck.lt(0);
       const at::Tensor safe_Ck = ids_Ck.clamp_min(0);
-      const at::Tensor taken_Ck = logits_CV.gather(1, safe_Ck).masked_fill_(is_padding_Ck, 0);
-      numbers.taken_Ck = taken_Ck.cpu();
+      const at::Tensor support_logits_Ck =
+          logits_CV.gather(1, safe_Ck).masked_fill_(is_padding_Ck, 0);
+      numbers.support_logits_Ck = support_logits_Ck.cpu();
       if (options_.top_k_metrics) {
         numbers.in_top_k_Ck = InTopK(logits_CV, safe_Ck, is_padding_Ck).cpu();
       }
@@ -174,7 +175,7 @@ class HeadRun {
                     numbers.sum_C.const_data_ptr<double>()[n],
                     numbers.sum_x_C.const_data_ptr<double>()[n]};
       input.scale = scale_;
-      if (k > 0) input.taken = numbers.taken_Ck.const_data_ptr<float>() + n * k;
+      if (k > 0) input.support_logits = numbers.support_logits_Ck.const_data_ptr<float>() + n * k;
       input.sampled_logit = numbers.sampled_C.const_data_ptr<float>()[n];
       if (numbers.in_top_k_Ck.defined()) {
         const bool* const marks = numbers.in_top_k_Ck.const_data_ptr<bool>() + n * k;

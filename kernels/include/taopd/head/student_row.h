@@ -20,9 +20,8 @@ namespace taopd {
 struct StudentRowInput {
   // The sums over the row without its support.
   ComplementSums rest;
-  double scale = 1;  // 1 / temperature, as the sums used it
-  // [k], the logits of the support.
-  const float* taken = nullptr;
+  double scale = 1;                          // 1 / temperature, as the sums used it
+  const float* support_logits = nullptr;     // [k]
   float sampled_logit = 0;                   // logit of y
   const int32_t* ids = nullptr;              // [k], without padding
   const float* teacher_log_probs = nullptr;  // [k]
@@ -80,7 +79,7 @@ TAOPD_HOST_DEVICE inline StudentRowGradient FinishStudentRow(const ObjectiveTerm
                                                              ExpOf exp_of = {}) {
   double *const log_p = work, *const log_q = work + input.k, *const p = work + 2 * input.k;
   const double tail = LogSumOf(input.rest, input.scale);
-  for (int32_t j = 0; j < input.k; ++j) log_p[j] = input.taken[j] * input.scale;
+  for (int32_t j = 0; j < input.k; ++j) log_p[j] = input.support_logits[j] * input.scale;
   const double log_support = Softmax(log_p, input.k, p, exp_of);
   const double log_sum_exp = LogAddExp(tail, log_support);
   const double support_mass = std::exp(log_support - log_sum_exp);

@@ -171,7 +171,7 @@ TEST(RowMath, SupportTopKMatchesPlainLoops) {
     const auto i = random() % 12;
     return i == 0 ? NAN : i == 1 ? -INFINITY : static_cast<float>(i % 7);
   };
-  std::vector<float> logits(kV * kRankedRows), taken(kK * kRankedRows);
+  std::vector<float> logits(kV * kRankedRows), support_logits(kK * kRankedRows);
   std::vector<int32_t> ids(kK * kRankedRows);
   for (float& logit : logits) logit = any();
   std::vector<int32_t> sizes(kRankedRows);
@@ -180,12 +180,12 @@ TEST(RowMath, SupportTopKMatchesPlainLoops) {
     for (int64_t j = 0; j < kK; ++j) {
       if (j >= sizes[n]) {
         ids[j * kRankedRows + n] = std::numeric_limits<int32_t>::max();
-        taken[j * kRankedRows + n] = NAN;
+        support_logits[j * kRankedRows + n] = NAN;
         continue;
       }
       const auto id = static_cast<int32_t>((n * 31 + j * 77) % kV);
       ids[j * kRankedRows + n] = id;
-      taken[j * kRankedRows + n] = any();
+      support_logits[j * kRankedRows + n] = any();
       logits[id * kRankedRows + n] = -INFINITY;
     }
   }
@@ -196,7 +196,7 @@ TEST(RowMath, SupportTopKMatchesPlainLoops) {
     const SupportTopK job = {.logits = logits.data(),
                              .stride = kRankedRows,
                              .num = kV,
-                             .taken = taken.data(),
+                             .support_logits = support_logits.data(),
                              .ids = ids.data(),
                              .sizes = sizes.data(),
                              .k = kK,
@@ -206,7 +206,7 @@ TEST(RowMath, SupportTopKMatchesPlainLoops) {
     RowMathOf(set).support_top_k(job);
     for (int64_t n = 0; n < kRankedRows; ++n) {
       for (int64_t j = 0; j < sizes[n]; ++j) {
-        const float own = key(taken[j * kRankedRows + n]);
+        const float own = key(support_logits[j * kRankedRows + n]);
         const int32_t id = ids[j * kRankedRows + n];
         int32_t rank = 0;
         for (int32_t v = 0; v < kV; ++v) {
@@ -214,7 +214,7 @@ TEST(RowMath, SupportTopKMatchesPlainLoops) {
           if (z != -INFINITY) rank += z > own || (z == own && v < id);
         }
         for (int64_t i = 0; i < sizes[n]; ++i) {
-          const float other = key(taken[i * kRankedRows + n]);
+          const float other = key(support_logits[i * kRankedRows + n]);
           rank += other > own || (other == own && ids[i * kRankedRows + n] < id);
         }
         EXPECT_EQ(in_top_k[j * kRankedRows + n] != 0, rank < sizes[n])
