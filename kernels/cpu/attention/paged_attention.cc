@@ -196,9 +196,9 @@ class Worker {
     const int64_t size = StatesSize(p_, task);
     float* const states = plan_.states.data() + split.first_state;
     for (int64_t i = task.first_partition; i < task.end_partition; ++i) {
-      float* const of_partition = states + (i - split.first_partition) * size;
-      Clear(task, of_partition);
-      Attend(task, scratch, i, of_partition);
+      float* const partition_states = states + (i - split.first_partition) * size;
+      Clear(task, partition_states);
+      Attend(task, scratch, i, partition_states);
     }
     if (std::atomic_ref<int32_t>(split.tasks_left).fetch_sub(1, std::memory_order_acq_rel) > 1) {
       return;

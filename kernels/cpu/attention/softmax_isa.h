@@ -87,14 +87,14 @@ __attribute__((noinline)) void Softmax(float* row, TokenRange range, float scale
 #pragma GCC unroll 2
     for (int v = 0; v < kVectors; ++v) largest = largest < scores[v] ? scores[v] : largest;
   }
-  const float of_row = MaxOfLanes(&largest);
+  const float row_max = MaxOfLanes(&largest);
   Floats sum = Floats{};
   for (int64_t token = begin; token < range.end; token += kPanelWidth) {
     Floats weights[kVectors];
 #pragma GCC unroll 2
     for (int v = 0; v < kVectors; ++v) {
       Load(&weights[v], row + token + v * kLanes);
-      const Floats exponent = (weights[v] - of_row) * scale_log2e;
+      const Floats exponent = (weights[v] - row_max) * scale_log2e;
       Exp2OfNonPositive(&exponent, &weights[v]);
     }
     if (token < range.begin || token + kPanelWidth > range.end) {
@@ -103,7 +103,7 @@ __attribute__((noinline)) void Softmax(float* row, TokenRange range, float scale
     }
     Arithmetic::StoreWeights(weights, token, reinterpret_cast<uint32_t*>(row), &sum);
   }
-  *max = of_row;
+  *max = row_max;
   *total = SumOfLanes(&sum);
 }
 

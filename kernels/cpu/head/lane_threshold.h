@@ -20,9 +20,9 @@ inline float KthLargestOfLanes(const float* x, int64_t num, int32_t k) {
   std::memcpy(largest, lanes, sizeof(lanes));
   int64_t i = 0;
   for (; i + kLanes <= num; i += kLanes) {
-    Floats here[kVectors];
-    std::memcpy(here, x + i, sizeof(here));
-    for (int j = 0; j < kVectors; ++j) largest[j] = here[j] > largest[j] ? here[j] : largest[j];
+    Floats next[kVectors];
+    std::memcpy(next, x + i, sizeof(next));
+    for (int j = 0; j < kVectors; ++j) largest[j] = next[j] > largest[j] ? next[j] : largest[j];
   }
   std::memcpy(lanes, largest, sizeof(lanes));
   for (int j = 0; i + j < num; ++j) lanes[j] = x[i + j] > lanes[j] ? x[i + j] : lanes[j];

@@ -110,13 +110,13 @@ __global__ void __launch_bounds__(kAttentionThreads, !kIsExact       ? 1
                                                                      : 3)
     SplitAttentionKernel(AttentionArguments args, int32_t stride) {
   const auto head_size = HeadSizeOf<kHeadSize, kIsExact>(args);
-  const auto of_all = static_cast<int32_t>(blockIdx.x) / args.units_of_tile;
+  const auto place = static_cast<int32_t>(blockIdx.x) / args.units_of_tile;
   const auto unit = static_cast<int32_t>(blockIdx.x) % args.units_of_tile;
-  const int32_t tile = stride > 0 ? of_all / stride : args.TileOfPartition(of_all);
+  const int32_t tile = stride > 0 ? place / stride : args.TileOfPartition(place);
   const TileView view = ViewOf(args, tile, unit);
   const int32_t begin = FirstPartition(view), num_partitions = EndPartition(view) - begin;
   int32_t index =
-      stride > 0 ? of_all % stride : of_all - static_cast<int32_t>(args.FirstPartitionOf(tile));
+      stride > 0 ? place % stride : place - static_cast<int32_t>(args.FirstPartitionOf(tile));
   if (index >= num_partitions) return;
   __shared__ AttentionShared<kQueries, kHeadSize> shared;
   LoadQueries(view, static_cast<const Element*>(args.p.q_TND), args.p.q_row_stride, head_size,
@@ -149,8 +149,8 @@ __global__ void MergePartitionsKernel(AttentionArguments args, int32_t num_queri
   const int32_t index = static_cast<int32_t>(blockIdx.x) * kMergeWarps +
                         static_cast<int32_t>(threadIdx.x) / kWarpSize;
   if (index >= num_queries) return;
-  const int32_t of_all = index / args.max_queries, query = index % args.max_queries;
-  const int32_t tile = of_all / args.units_of_tile, unit = of_all % args.units_of_tile;
+  const int32_t tile_unit = index / args.max_queries, query = index % args.max_queries;
+  const int32_t tile = tile_unit / args.units_of_tile, unit = tile_unit % args.units_of_tile;
   const TileView view = ViewOf(args, tile, unit);
   const int32_t num_partitions = EndPartition(view) - FirstPartition(view);
   if (query >= view.num_queries || num_partitions == 1) return;

@@ -76,17 +76,17 @@ class PartsFunction : public torch::autograd::Function<PartsFunction> {
     }
     std::vector<bool> needed;
     for (size_t i = 0; i < weights.size(); ++i) needed.push_back(context->needs_input_grad(1 + i));
-    const variable_list of_weights = PartsWeightGradients(dy_MN, AsMatrix(x), weights, needed);
-    result.insert(result.end(), of_weights.begin(), of_weights.end());
+    const variable_list d_weights = PartsWeightGradients(dy_MN, AsMatrix(x), weights, needed);
+    result.insert(result.end(), d_weights.begin(), d_weights.end());
     for (size_t i = 0; i < with_bias.size(); ++i) {
       const size_t input = 1 + weights.size() + i;
       result.push_back(context->needs_input_grad(input)
                            ? GiveGradient(saved[input], BiasGradient(dy_MN, weights, with_bias[i]))
                            : at::Tensor());
     }
-    const variable_list of_adapters =
+    const variable_list d_adapters =
         AdapterGradients(dy_MN, AsMatrix(x), weights, adapters, d_low_MS);
-    result.insert(result.end(), of_adapters.begin(), of_adapters.end());
+    result.insert(result.end(), d_adapters.begin(), d_adapters.end());
     result.resize(result.size() + 3);  // biases, adapters and packed, which are not variables
     return result;
   }

@@ -56,7 +56,7 @@ std::vector<at::Tensor> AdapterGradients(const at::Tensor& dy_MN, const at::Tens
                                          const at::Tensor& d_low_MS) {
   if (!d_low_MS.defined()) return {};
   std::vector<at::Tensor> gradients, scaled_a;
-  std::vector<WeightGradient> of_a, of_b;
+  std::vector<WeightGradient> a_gradients, b_gradients;
   const auto target_of = [&](const at::Tensor& matrix) {
     at::Tensor target = GradientTarget(matrix);
     gradients.push_back(target.defined() ? at::Tensor() : at::zeros_like(matrix));
@@ -65,19 +65,19 @@ std::vector<at::Tensor> AdapterGradients(const at::Tensor& dy_MN, const at::Tens
   int64_t first_output = 0, first_low = 0;
   for (size_t i = 0; i < weights.size(); ++i) {
     if (i < adapters.size() && adapters[i].defined()) {
-      of_a.push_back({target_of(adapters[i].a_RK), first_low});
-      of_b.push_back({target_of(adapters[i].b_NR), first_output});
+      a_gradients.push_back({target_of(adapters[i].a_RK), first_low});
+      b_gradients.push_back({target_of(adapters[i].b_NR), first_output});
       scaled_a.push_back((adapters[i].a_RK * adapters[i].scale).to(x_MK.scalar_type()));
       first_low += adapters[i].a_RK.size(0);
     }
     first_output += weights[i].size(0);
   }
-  AddWeightGradients(d_low_MS, x_MK, of_a);
+  AddWeightGradients(d_low_MS, x_MK, a_gradients);
   const at::Tensor low_MS = MultiplyParts(x_MK, scaled_a, {}, /*packed=*/nullptr);
   first_low = 0;
-  for (size_t i = 0; i < of_b.size(); ++i) {
+  for (size_t i = 0; i < b_gradients.size(); ++i) {
     const int64_t R = scaled_a[i].size(0);
-    AddWeightGradients(dy_MN, low_MS.narrow(1, first_low, R), {of_b[i]});
+    AddWeightGradients(dy_MN, low_MS.narrow(1, first_low, R), {b_gradients[i]});
     first_low += R;
   }
   return gradients;

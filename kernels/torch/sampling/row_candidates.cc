@@ -80,16 +80,16 @@ std::vector<RowCandidates> SummarizeRows(const at::Tensor& logits_SV,
   const int64_t chunk = std::max<int64_t>(1, kSummarizedAtOnce / logits_SV.size(1));
   std::vector<at::Tensor> chunks;
   for (int64_t begin = 0; begin < num_rows; begin += chunk) {
-    const at::Tensor of_chunk = numbers.narrow(0, begin, std::min(chunk, num_rows - begin));
-    chunks.push_back(SummarizeChunk(logits_SV.index_select(0, of_chunk.select(1, 0)),
-                                    of_chunk.narrow(1, 1, 1).view(at::kDouble),
-                                    of_chunk.narrow(1, 2, numbers.size(1) - 2)));
+    const at::Tensor chunk_numbers = numbers.narrow(0, begin, std::min(chunk, num_rows - begin));
+    chunks.push_back(SummarizeChunk(logits_SV.index_select(0, chunk_numbers.select(1, 0)),
+                                    chunk_numbers.narrow(1, 1, 1).view(at::kDouble),
+                                    chunk_numbers.narrow(1, 2, numbers.size(1) - 2)));
   }
-  const at::Tensor here = at::cat(chunks).cpu();
-  const int64_t num_columns = here.size(1);
+  const at::Tensor on_host = at::cat(chunks).cpu();
+  const int64_t num_columns = on_host.size(1);
   std::vector<RowCandidates> candidates;
   for (int64_t i = 0; i < num_rows; ++i) {
-    candidates.push_back(CandidatesOf(here.const_data_ptr<double>() + i * num_columns,
+    candidates.push_back(CandidatesOf(on_host.const_data_ptr<double>() + i * num_columns,
                                       (num_columns - kNumTotals) / 3));
   }
   return candidates;

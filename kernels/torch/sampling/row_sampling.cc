@@ -71,14 +71,14 @@ std::vector<DrawnRow> DrawRows(const at::Tensor& logits_SV, const std::vector<Ro
     uniforms[i] = rows[i].uniform;
     temperatures[i] = rows[i].temperature;
   }
-  const at::Tensor there = numbers.to(logits.device());
-  const at::Tensor uniforms_S = there[0],
-                   temperatures_S = there[1].view(at::kFloat).narrow(0, 0, num);
+  const at::Tensor on_device = numbers.to(logits.device());
+  const at::Tensor uniforms_S = on_device[0],
+                   temperatures_S = on_device[1].view(at::kFloat).narrow(0, 0, num);
   const at::Tensor results = sampler.composed
                                  ? SampleRowsComposed(logits, uniforms_S, temperatures_S)
                                  : RunSamplingKernel(sampler, logits, uniforms_S, temperatures_S);
-  const at::Tensor here = results.cpu();
-  const auto* const ids = here.const_data_ptr<int32_t>();
+  const at::Tensor on_host = results.cpu();
+  const auto* const ids = on_host.const_data_ptr<int32_t>();
   const auto* const log_probs = reinterpret_cast<const float*>(ids + 2 * num);
   std::vector<DrawnRow> drawn;
   for (int64_t i = 0; i < num; ++i) {

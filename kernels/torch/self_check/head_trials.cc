@@ -119,9 +119,10 @@ class ScoringHeadTrial final : public Trial {
   std::vector<OutputError> Errors() const override {
     std::vector<OutputError> errors = Compare(Named(custom_), Named(composed_));
     const at::Tensor log_p_NV = Logits().log_softmax(1).cpu();
-    const at::Tensor of_ids_Nk =
+    const at::Tensor id_log_probs_Nk =
         log_p_NV.gather(1, custom_.ids_Nk.to(at::kLong).clamp(0, shape_.vocab_size - 1));
-    errors.push_back(Compare({"ids", of_ids_Nk, kLogProbAllowed, true}, composed_.log_probs_Nk));
+    errors.push_back(
+        Compare({"ids", id_log_probs_Nk, kLogProbAllowed, true}, composed_.log_probs_Nk));
     const at::Tensor own_N1 = log_p_NV.gather(1, sampled_N_.to(at::kLong).unsqueeze(1));
     const at::Tensor surely_N = log_p_NV.gt(own_N1 + kLogProbAllowed).sum(1);
     const at::Tensor possibly_N = log_p_NV.ge(own_N1 - kLogProbAllowed).sum(1);
