@@ -32,7 +32,7 @@ class DeviceCall {
 #endif
 };
 
-// Returns whether the device still computes. Waits for it. A CPU always does.
+// Computes a number on the device, waits for it, and returns whether it came. Always true on a CPU.
 bool DeviceAnswers(at::Device device);
 
 // Returns the name of the custom kernel that this process launched last on a device, or "none".

@@ -94,8 +94,8 @@ class ThreadTeam {
 
  private:
   // The number of a job and, in the last bits, how many threads it is for; 0 threads tell the
-  // workers to end. It is a single word, so that a worker that takes no part in a job, and for
-  // which no thread waits, never reads half of two jobs.
+  // workers to end. Both share a word, so that a worker that is not in a job, and for which no
+  // thread waits, never reads a mix of two jobs.
   static constexpr uint32_t kThreadBits = 10;
   static constexpr uint32_t kThreads = (1u << kThreadBits) - 1;
   static_assert(kMaxThreads <= kThreads);

@@ -85,7 +85,7 @@ struct Attention {
           panels->num_value_panels, steps, sums + row * size, size, accumulate);
     }
 
-    // Adds the products of a step of which only the numbers in `mask` are seen. The other numbers
+    // Adds the products of a step in which only the numbers in `mask` are seen. The other numbers
     // may be NaN, so a weight of zero is not enough to leave them out.
     void AddMasked(int64_t row, int64_t num_rows, int64_t step, uint32_t mask) const {
       uint32_t seen[kMaxHeadSize];

@@ -93,7 +93,7 @@ struct WidenedBfloat16Arithmetic : Float32Arithmetic {
 };
 
 #ifdef __AVX512BF16__
-// Pairs of bfloat16 multiplied and added by one instruction. A holds pairs too.
+// Pairs of bfloat16, multiplied and added by one instruction. A also holds pairs.
 struct PairArithmetic : Float32Arithmetic {
   static constexpr int kStepNumbers = 2;
 

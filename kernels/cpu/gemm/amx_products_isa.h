@@ -66,8 +66,8 @@ void MultiplyAmxPanels(const Bfloat16Bits* x, int64_t x_stride, const Bfloat16Bi
   alignas(kLineBytes) char rows_of_x[kAmxBlockSteps / kAmxSteps * kTileBytes];
   alignas(kLineBytes) char last_weights[kAmxWeightBytes];
   const int64_t all_steps = CeilDiv(num_k, 2), panel_bytes = all_steps * kStepBytes;
-  // The next rows are fetched meanwhile, also those after the last: callers often continue there. A
-  // block of rows goes through its inputs twice per panel.
+  // The next rows are prefetched, also those after the last, because callers often continue there.
+  // A block of rows goes through its inputs twice per panel.
   const int64_t passes = num_k / kAmxInputs * 2 * CeilDiv(num_n, kWidth);
   const int64_t lines_of_rows =
       kAmxRowBlock * x_stride * static_cast<int64_t>(sizeof(Bfloat16Bits)) / kLineBytes;

@@ -56,7 +56,7 @@ class AmxRegisters {
   int64_t first_ = 0, second_ = 0;
 };
 
-// Keeps the compiler from moving earlier stores behind later loads of tiles: GCC's intrinsics do
+// Keeps the compiler from moving earlier stores after later loads of tiles: GCC's intrinsics do
 // not say that they read memory.
 TAOPD_ALWAYS_INLINE void CompleteStores() { asm volatile("" : : : "memory"); }
 

@@ -190,7 +190,7 @@ void MultiplyCoded(const typename Products::X* x, int64_t x_stride, const CodedP
 
 #endif
 
-// Not used for pairs by AMX, which has MultiplyAmx.
+// AMX uses MultiplyAmx for pairs instead.
 template <typename Products>
 void Multiply(const typename Products::X* x, int64_t x_stride, typename Products::Panels panels,
               int64_t num_m, int64_t num_n, int64_t num_k, float* c, int64_t c_stride,
@@ -328,7 +328,7 @@ constexpr PackedGemm TableOfSet() {
 
 }  // namespace
 
-// Not initialized by code, which would run on processors that lack the set.
+// A constant, because initializing code would also run on processors that lack the set.
 constinit const PackedGemm kPackedGemm = TableOfSet();
 
 }  // namespace taopd::cpu::TAOPD_ISA

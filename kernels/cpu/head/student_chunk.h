@@ -56,7 +56,7 @@ struct StudentChunkScratch {
   std::vector<double> row_work;  // of FinishStudentRow
   std::vector<float> max, shift, offset, exponent, sum, sum_x;
   std::vector<int32_t> order;
-  // Of SupportTopK.
+  // For SupportTopK.
   std::vector<float> support_logits, ordered_logits;
   std::vector<int32_t> ids, sizes, ordered_ids, in_top_k;
   std::vector<uint8_t> row_in_top_k;  // of StudentRowInput
@@ -105,8 +105,8 @@ class StudentChunk {
     int32_t index;  // in the support; the sampled token has -1
   };
 
-  // Whether the ranks of a support are counted in the logits of all tokens, which are kept for it.
-  // In a larger vocabulary, the largest logits are collected instead.
+  // Whether the ranks of a support are counted in the logits of all tokens, which are then kept. In
+  // a larger vocabulary, the largest logits are collected instead.
   bool CountsRanks() const;
   void FindTopK(int64_t begin, int64_t num, StudentChunkScratch* scratch);
   void SortByBlock();

@@ -43,9 +43,9 @@ struct ColumnExp {
 };
 
 // The references of the columns of a block: exp((z - shift) scale + offset) = exp(z scale)
-// 2^-exponent, for a column whose largest number is `max`. It is at most 1, and at the largest
-// number usually above 1/2. If all numbers are -inf, shift and offset are 0, and the exponent is
-// -inf. (NaNs also have this maximum.)
+// 2^-exponent, for a column whose largest number is `max`. These exponentials are at most 1, and
+// usually above 1/2 at the largest number. If all numbers are -inf, shift and offset are 0, and the
+// exponent is -inf. (NaNs also have this maximum.)
 struct ColumnReferences {
   const float* max = nullptr;  // [columns]
   int64_t columns = 0;

@@ -18,11 +18,11 @@ bool MultipliesPairs(const CausalAttention& problem, const CausalKernels& kernel
   return problem.dtype == DataType::kBFloat16 && kernels.pairs.multiply_pairs != nullptr;
 }
 
-// A part of a pass, for all key-value heads. It takes about this many scores of a head.
+// A part of a pass, for all key-value heads.
 template <typename Work>
 struct Part {
   Work work;
-  int64_t num_scores;
+  int64_t num_scores;  // per head, about
 };
 
 // Calls task(work, kv head, scratch) for each part and each key-value head, on all threads. Parts

@@ -276,8 +276,8 @@ TAOPD_HOST_DEVICE inline void EntropyAware(const ObjectiveRow<Real>& row,
 }
 
 // loss = sum over S+ of q log q/p;  a = Q - q_tail/p_tail;  g_j = Q p_j - q_j, where Q = sum over
-// S+ of q is 1 up to the rounding of what the teacher sent. a = 0 where the student has no tail (k
-// = V): it then multiplies only zeros.
+// S+ of q is 1 up to the rounding of the teacher's numbers. If the student has no tail (k = V),
+// a = 0, because it then only multiplies zeros.
 template <typename Real>
 TAOPD_HOST_DEVICE inline void ForwardKlTail(const ObjectiveRow<Real>& row,
                                             const ObjectiveParameters& /*parameters*/,
