@@ -33,6 +33,11 @@ bool UsesPairs(const at::Tensor& lm_head_VH, const cpu::PackedGemm& gemm) {
 
 }  // namespace
 
+bool IsSmallHead(const at::Tensor& lm_head_VH) {
+  constexpr int64_t kSmallHeadBytes = 256 << 10;
+  return lm_head_VH.numel() * static_cast<int64_t>(sizeof(float)) <= kSmallHeadBytes;
+}
+
 int64_t CpuHeadRowTile(const at::Tensor& lm_head_VH, const cpu::PackedGemm& gemm) {
   if (UsesPairs(lm_head_VH, gemm)) return cpu::kPanelOutputs;
   return std::max<int64_t>(cpu::BestPanelGemm().panel_width, 16);
@@ -99,7 +104,8 @@ at::Tensor CpuHeadBackward(const cpu::LogitGradient& d_logits, const at::Tensor&
     logits = std::make_unique<const PairLogitBlocks>(hidden_CH, weights_VH, gemm);
   }
 
-  const int64_t num_slices = std::min(kSlices, NumVocabularyBlocks(weights_VH.size(0)));
+  const int64_t num_slices =
+      IsSmallHead(weights_VH) ? 1 : std::min(kSlices, NumVocabularyBlocks(weights_VH.size(0)));
   const at::Tensor partial_SCH = at::zeros({num_slices, num_rows, h}, at::kFloat);
   ParallelLoop(num_slices, 1, [&](int64_t begin, int64_t end) {
     for (int64_t slice = begin; slice < end; ++slice) {

@@ -25,10 +25,13 @@ void PanelLogits(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
             hidden_panels.mutable_data_ptr<float>());
   const float* panels = hidden_panels.const_data_ptr<float>();
   ForBlockRanges(weights.vocab_size, [&](int64_t begin, int64_t end) {
-    // The columns after the rows are read but not used, so they are zero.
     const int64_t stride = BlockStride(num_rows);
-    const at::Tensor block_buffer = at::zeros({kVocabularyBlock * stride}, at::kFloat);
+    const at::Tensor block_buffer = Buffer(kVocabularyBlock * stride, at::kFloat);
     float* block = block_buffer.mutable_data_ptr<float>();
+    // The columns after the rows are read but not used, so they are zero.
+    for (int64_t v = 0; v < kVocabularyBlock; ++v) {
+      std::fill(block + v * stride + num_rows, block + (v + 1) * stride, 0.0f);
+    }
     const int64_t wide_stride = BlockStride(h);
     const at::Tensor wide_buffer =
         Buffer(weights.bf16 ? kVocabularyBlock * wide_stride : 0, at::kFloat);

@@ -25,8 +25,6 @@ int64_t RowsOfChunk(int64_t num_rows, int64_t max_rows, int64_t tile) {
   return in_tiles <= max_rows ? in_tiles : rows;
 }
 
-// Heads of up to this many bytes stay in a core's cache.
-constexpr int64_t kSmallHeadBytes = 256 << 10;
 // The rows of a tile of a small head. The logits of this many rows stay in the cache along with it.
 constexpr int64_t kRowsOfTile = 256;
 // The number of tiles whose gradients of the head exist at a time.
@@ -98,9 +96,9 @@ void RunChunk(const HeadCall& call, int64_t begin, int64_t num, cpu::StudentChun
       *call.gemm);
   constexpr int64_t kGroup = cpu::kRankedRows;
   ParallelLoop(CeilDiv(num, kGroup), 1, [&](int64_t first_group, int64_t last_group) {
-    cpu::StudentChunkScratch scratch;
     const int64_t first = first_group * kGroup, last = std::min(num, last_group * kGroup);
-    chunk->FinishRows(first, last, &scratch, loss + first, metrics + first * kNumHeadMetrics);
+    chunk->FinishRows(first, last, &ScratchOfThread(), loss + first,
+                      metrics + first * kNumHeadMetrics);
   });
   const auto compute_exps = [&](int64_t block, float* logits, int64_t stride, void* exps) {
     chunk->MakeExps(block, logits, stride, &ScratchOfThread(), exps);
@@ -168,7 +166,7 @@ HeadOutput StudentHeadCpu(const at::Tensor& hidden_NH, const at::Tensor& lm_head
   const int64_t gradient_bytes = call.weights_VH.numel() * static_cast<int64_t>(sizeof(float));
   // The bytes of all tiles, so that the choice does not depend on the number of threads.
   const int64_t tiles_bytes = kMaxTiles * (gradient_bytes + kRowsOfTile * row_bytes);
-  if (gradient_bytes <= kSmallHeadBytes && tiles_bytes <= options.workspace_bytes) {
+  if (IsSmallHead(call.weights_VH) && tiles_bytes <= options.workspace_bytes) {
     RunInTiles(call, d_lm_head_VH);
   } else {
     int64_t max_rows = std::max<int64_t>(1, options.workspace_bytes / row_bytes);
