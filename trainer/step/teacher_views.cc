@@ -1,22 +1,10 @@
 #include "trainer/step/teacher_views.h"
 
+#include <absl/strings/str_replace.h>
+
 #include <utility>
 
 namespace taopd {
-namespace {
-
-std::string WithText(const TeacherPrompt& prompt, const std::string& sibling) {
-  const std::string mark = Concat("{", kSibling, "}");
-  std::string text;
-  size_t at = 0;
-  for (size_t found = 0; (found = prompt.text.find(mark, at)) != std::string::npos;) {
-    text += prompt.text.substr(at, found - at) + sibling;
-    at = found + mark.size();
-  }
-  return text + prompt.text.substr(at);
-}
-
-}  // namespace
 
 TeacherViews::TeacherViews(const TeacherViewOptions& options,
                            std::vector<const PromptRecord*> prompts, int64_t group_size)
@@ -67,7 +55,8 @@ bool TeacherViews::Decide(int64_t index, TeacherView* view) const {
 std::vector<int32_t> TeacherViews::WithSibling(int64_t index, int64_t sibling) const {
   const TeacherPrompt& prompt = prompts_[index]->teacher_prompt;
   const std::string response = options_.tokenizer->Decode(rollouts_[sibling]->response_ids);
-  return options_.tokenizer->Encode(WithText(prompt, response), prompt.add_special_tokens);
+  return options_.tokenizer->Encode(absl::StrReplaceAll(prompt.text, {{kSiblingMark, response}}),
+                                    prompt.add_special_tokens);
 }
 
 }  // namespace taopd
