@@ -128,7 +128,7 @@ void ScoredBatch::OnScores(int64_t index, absl::StatusOr<TeacherScores> reply) {
 
 void ScoredBatch::AskForRewards(int64_t index) {
   const Rollout& rollout = items_[index].rollout;
-  if (rollout.is_given) {  // and so are the other responses to its prompt
+  if (rollout.is_given) {  // the other responses to its prompt are given, too
     absl::MutexLock lock(&mutex_);
     if (!scored_[index]) RecordPart(index);
     return;
@@ -160,7 +160,7 @@ void ScoredBatch::OnRewards(int64_t first, absl::StatusOr<RewardedGroup> rewarde
     return;
   }
   for (int64_t i = 0; i < scoring_.rewards->group_size(); ++i) {
-    if (scored_[first + i]) continue;  // its scores do not change any more
+    if (scored_[first + i]) continue;  // its reward does not change any more
     items_[first + i].reward = rewarded->rewards[i];
     items_[first + i].advantage = rewarded->advantages[i];
     RecordPart(first + i);

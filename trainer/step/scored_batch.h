@@ -1,8 +1,8 @@
-// Connects rollout, scoring and training of one step. Every finished rollout goes to the teacher at
-// once. The step takes the scored rollouts in prompt order, whatever the order of arrival, so that
-// results do not depend on timing.
+// Connects rollout, scoring and training of one step. Every finished rollout goes to the teacher
+// immediately. The step takes the scored rollouts in prompt order, whatever the order of arrival,
+// so that results do not depend on timing.
 //
-// Memory: One slot per rollout of the step. Threads: the engine's and the client's threads fill the
+// Memory: one slot per rollout of the step. Threads: the engine's and the client's threads fill the
 // batch; the training thread waits on it.
 #pragma once
 
@@ -64,10 +64,10 @@ class ScoredBatch : public std::enable_shared_from_this<ScoredBatch> {
   // Waits until no callback is outstanding. The engine and the client may be destroyed after that.
   void WaitIdle();
 
-  // Returns for each rollout whether it is scored. Scores that are there do not change.
+  // Returns for each rollout whether it is scored. Scores that have arrived do not change.
   std::vector<bool> scored() const;
-  // Returns OK if all rollouts are there, even if scoring has failed; otherwise the first error of
-  // the batch. REQUIRES: WaitAllGenerated has returned.
+  // Returns OK if all rollouts are generated, even if scoring has failed; otherwise the first error
+  // of the batch. REQUIRES: WaitAllGenerated has returned.
   absl::Status AllGenerated() const;
 
   // REQUIRES: WaitScored returned OK for it; for `rollout` alone, WaitGenerated or AllGenerated.
@@ -79,8 +79,8 @@ class ScoredBatch : public std::enable_shared_from_this<ScoredBatch> {
  private:
   ScoredBatch(int64_t size, BatchScoring scoring);
   void OnRollout(int64_t index, absl::StatusOr<Rollout> rollout);
-  // Stores the rollout unless it has failed. Returns whether its scores are needed, which is not so
-  // in a batch that has failed.
+  // Stores the rollout unless it has failed. Returns whether its scores are needed: a batch that
+  // has failed needs none.
   bool KeepRollout(int64_t index, absl::StatusOr<Rollout> rollout);
   // Asks the teacher for the scores of this rollout and of those that have waited for it.
   void AskTeacherAfter(int64_t index);

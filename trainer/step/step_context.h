@@ -33,9 +33,10 @@ class RolloutsAhead {
   virtual ~RolloutsAhead() = default;
   // Returns the batch of step `step` (0-based), all of whose rollouts are being generated or exist.
   virtual std::shared_ptr<ScoredBatch> Take(int64_t step) = 0;
-  // Takes the student's weights after `num_steps` steps as a new version and starts the rollouts
-  // that it generates. First waits until those of the version before are generated. Adds both times
-  // to `times`, if it is not null. Returns the errors of the ranks' group; nothing is started then.
+  // Waits until the rollouts of the previous version are generated, takes the student's weights
+  // after `num_steps` steps as a new version, and starts the rollouts that it generates. Adds the
+  // times of the wait and of the copy to `times`, if it is not null. Returns the errors of the
+  // ranks' group, and starts nothing in that case.
   virtual absl::Status StepDone(int64_t num_steps, PhaseTimes* times) = 0;
 };
 

@@ -89,7 +89,8 @@ class StepInProgress {
   bool ShouldStopBefore(int64_t mini_batch);
   // Runs the forward and the backward pass over a micro-batch, a range of rank_batch_.items.
   absl::Status RunPass(int64_t mini_batch, SequenceRange micro_batch, Passes* passes);
-  // Sums the gradients over the ranks, the largest of whose numbers of passes is `num_passes`.
+  // Sums the gradients over the ranks. This rank has made `num_done` passes, and the rank with the
+  // most has made `num_passes`.
   absl::Status ReduceGradients(int64_t num_done, int64_t num_passes);
   absl::Status ReportBadBatch(const RowSums& sums, double grad_norm, int64_t mini_batch);
   // Returns the prompt of sequence `sequence` of the mini-batch.

@@ -40,7 +40,7 @@ void AddHeadMetrics(const RowSums& sums, bool has_teacher, Metrics* metrics) {
   }
 }
 
-// Adds the part of one model's top-k tokens that the other has, too.
+// Adds the share of one model's top-k tokens that are also among the other's.
 void AddOverlap(const RowSums& sums, const SupportOptions& support, bool is_measured,
                 Metrics* metrics) {
   const int64_t rows = sums.num_rows;
@@ -54,7 +54,7 @@ void AddOverlap(const RowSums& sums, const SupportOptions& support, bool is_meas
   }
 }
 
-// Adds the distance of the student from the policy that generated.
+// Adds the distance of the student from the policy that generated the responses.
 void AddBehaviorMetrics(const RowSums& sums, Metrics* metrics) {
   metrics->emplace_back("policy/vetoed_responses", sums.num_vetoed);
   const int64_t drawn = sums.num_rows - sums.num_given_rows;

@@ -54,7 +54,8 @@ class TeacherViews {
 
  private:
   enum class Grade : int8_t { kUnknown, kWrong, kCorrect };
-  // Fills `view` if the sibling of the rollout is certain, or that it has none.
+  // Fills `view` and returns true if it is certain which sibling the rollout has, or that it has
+  // none.
   bool Decide(int64_t index, TeacherView* view) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns the teacher's prompt with the response of rollout `sibling` in it.
   std::vector<int32_t> WithSibling(int64_t index, int64_t sibling) const

@@ -12,9 +12,8 @@
 
 namespace taopd {
 
-// Returns the approximate number of products of a forward pass over a sequence of `num_tokens`
-// tokens with `num_rows` response tokens: each token with the matrices, attention with the square
-// of the length, and the head for the response.
+// Returns the approximate number of multiply-adds of a forward pass over a sequence of `num_tokens`
+// tokens, of which `num_rows` go through the head. Attention costs the square of the length.
 double SequenceCost(const ModelConfig& config, int64_t num_tokens, int64_t num_rows);
 
 // Moves sequences from the share with the highest cost to the one with the lowest, alone or in

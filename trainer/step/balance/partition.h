@@ -24,12 +24,12 @@ struct PartitionInput {
   const ModelConfig* model = nullptr;
   Shares shares;
   Aggregation aggregation = Aggregation::kTokenMean;
-  bool mask_truncated = false;  // gives responses that are cut at the limit the weight 0
-  // Gives responses for which the teacher's prompt is missing the weight 0. It then reads
-  // ScoredRollout::lacks_teacher_prompt, so the scores must be there.
+  bool mask_truncated = false;  // gives weight 0 to responses that are cut at the limit
+  // Gives weight 0 to responses that lack the teacher's prompt. The scores must have arrived,
+  // because ScoredRollout::lacks_teacher_prompt is read.
   bool skips_missing = false;
   int64_t micro_batch_tokens = 0;
-  // If false, the shares stay unchanged. For rollouts that are too large to be sent.
+  // If false, the shares stay unchanged, for rollouts that are too large to be sent.
   bool balances = true;
   std::vector<int64_t> prompt_lengths;  // one per sequence of the mini-batch
   // Returns a rollout that this rank has generated, by its number in the mini-batch.
@@ -42,7 +42,7 @@ struct RankMiniBatch {
   std::vector<const ScoredRollout*> items;
   std::vector<int64_t> sequences;  // the number of each item in the mini-batch
   // The weight of each response row of each item, determined by the aggregation alone. With one
-  // rank and without skips_missing, no score is read, which may still be pending.
+  // rank and without skips_missing, no score is read, so scores may still be pending.
   std::vector<double> row_weights;
   // The micro-batches of each of this rank's shares, as ranges of the items.
   std::vector<std::vector<SequenceRange>> micro_batches;

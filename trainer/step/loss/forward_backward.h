@@ -16,10 +16,11 @@
 namespace taopd {
 
 // The distance between the log-probs of two engines on the sampled tokens: |behavior - own|. If the
-// engine that generates computes otherwise than the one that trains, the rollouts seem to come from
-// another policy. Holds sums and counts, which can be added over ranks. Not thread-safe.
+// engine that generates computes differently from the one that trains, the rollouts seem to come
+// from another policy. Holds sums and counts, which can be added over ranks. Not thread-safe.
 struct LogProbGaps {
-  // Bin 0 is for gaps below kSmallest; of the others, kBinsPerDecade cover a factor of 10.
+  // Bin 0 is for gaps below kSmallest. Each kBinsPerDecade further bins cover a factor of 10, and
+  // the last bin holds all larger gaps as well.
   static constexpr double kSmallest = 1e-7;
   static constexpr int kBinsPerDecade = 16;
   static constexpr int kNumBins = 9 * kBinsPerDecade + 1;
@@ -30,7 +31,7 @@ struct LogProbGaps {
   void Add(double gap) {
     const double size = std::abs(gap);
     sum += size;
-    // A gap that is not a number is as large as any.
+    // A gap that is not a number goes into the last bin.
     const double bin = size < kSmallest ? 0 : std::log10(size / kSmallest) * kBinsPerDecade + 1;
     ++counts[bin < kNumBins ? static_cast<int>(bin) : kNumBins - 1];
   }
@@ -60,7 +61,7 @@ struct RowSums {
   double term_loss[kMaxObjectiveTerms] = {};  // loss of each term of the objective, with its weight
   // Behavior log-prob minus log p of the response token, without the given rows.
   double behavior_gap = 0;
-  LogProbGaps gaps;  // of the same two
+  LogProbGaps gaps;  // the distribution of these gaps
   // The loss of ta_opd on the teacher's most probable tokens. Filled only if the objective compares
   // on the whole vocabulary.
   double ta_loss = 0;

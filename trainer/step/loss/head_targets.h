@@ -19,7 +19,7 @@ HeadTargets MakeHeadTargets(const std::vector<const ScoredRollout*>& sequences,
 
 // Replaces the support of `targets` by the whole vocabulary: [N, V] ids, and log-probs from the
 // sequences' dense_log_probs. No tail remains. REQUIRES: each sequence has dense_log_probs with
-// `vocab_size` numbers in a row.
+// `vocab_size` numbers per row.
 HeadTargets WithFullVocabulary(HeadTargets targets,
                                const std::vector<const ScoredRollout*>& sequences,
                                int64_t vocab_size);

@@ -185,7 +185,7 @@ class TensorFile {
   std::list<RolloutNumbers> rollout_numbers_;  // tensors_ refers to them
 };
 
-// Sets the members of the rollout that "counts" holds. REQUIRES: none is missing but the last two.
+// Sets the members of the rollout that "counts" holds. REQUIRES: at most the last two are missing.
 absl::Status SetCounts(const std::vector<int64_t>& counts, int64_t sequence, ScoredRollout* item) {
   const int64_t finish = counts[kFinishReason];
   if (finish != static_cast<int64_t>(FinishReason::kStop) &&
@@ -304,8 +304,8 @@ absl::StatusOr<ScoredRollout> ReadRollout(StoredTensors& reader, int64_t sequenc
   return item;
 }
 
-// Removes the lists that `support` does not ask for: either all sequences of a batch have such a
-// list, or none has one.
+// Removes the lists that `support` does not ask for, because either all sequences of a batch must
+// have such a list or none.
 void DropUnused(const SupportOptions& support, ScoredRollout* item) {
   if (!support.teacher_entropy) item->scores.entropy.clear();
   if (support.student_top_k == 0) item->rollout.top_ids.clear();

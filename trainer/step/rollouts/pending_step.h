@@ -8,11 +8,9 @@
 // keep their log-probs and the teacher's scores. All numbers are stored bit for bit.
 //
 // Steps that have not begun but whose rollouts exist (trainer.async_steps) have files of the same
-// form, without the sums:
+// form, without the sums, and without the scores that have not arrived:
 //
 //   in_flight/step-000013/rank-00000.safetensors
-//
-// Rollouts that still wait for their scores have none there.
 #pragma once
 
 #include <cstdint>
@@ -61,10 +59,10 @@ absl::StatusOr<PendingStep> ReadPendingStep(const std::string& dir, const TrainC
 // This rank's rollouts of a step that has not begun.
 struct StepInFlight {
   int64_t step = 0;  // 0-based
-  // By their numbers in the step, and which of them have their scores.
+  // The rollouts by their numbers in the step, and the numbers of those that have their scores.
   std::map<int64_t, std::shared_ptr<const ScoredRollout>> rollouts;
   std::set<int64_t> scored;
-  // The version of the weights that have generated them.
+  // The version of the weights that generated them.
   int64_t policy_version() const {
     return rollouts.empty() ? kLiveWeights : rollouts.begin()->second->rollout.policy_version;
   }

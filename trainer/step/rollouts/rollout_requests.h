@@ -15,7 +15,7 @@ namespace taopd {
 // part of each mini-batch.
 std::vector<int64_t> SequencesOfStep(const TrainConfig& config, const Shares& shares);
 
-// Returns how all rollouts of a run are sampled; each has a seed of its own.
+// Returns the sampling parameters that all rollouts of a run share. Each has a seed of its own.
 SamplingParams RolloutSampling(const TrainConfig& config);
 
 // Returns rollout.n requests for each prompt, one prompt after the other. The seed of a request is

@@ -52,7 +52,8 @@ class Timeline {
 // The timeline of the first steps of a process. The training thread uses it.
 class RunTrace {
  public:
-  // Traces `num_steps` steps. `path` is the file that Write replaces; empty: it writes nothing.
+  // Traces `num_steps` steps. `path` is the file that Write replaces. If it is empty, Write does
+  // nothing.
   RunTrace(int64_t num_steps, std::string path)
       : num_steps_left_(num_steps), path_(std::move(path)) {}
 
