@@ -80,9 +80,9 @@ SupportOptions DenseOptions(const SupportOptions& support) {
 
 }  // namespace
 
-absl::StatusOr<FullKl> MeasureFullKl(const StepContext& context, const ScoredBatch& batch,
-                                     const SupportOptions& support, int64_t end, int64_t num_rows,
-                                     int64_t step) {
+absl::StatusOr<FullKlSums> MeasureFullKl(const StepContext& context, const ScoredBatch& batch,
+                                         const SupportOptions& support, int64_t end,
+                                         int64_t num_rows, int64_t step) {
   const TrainConfig& config = *context.config;
   const std::vector<ScoredRollout> rows = SampleRollouts(
       batch, end, num_rows, DeriveSeed(config.run.seed, "full KL", {static_cast<uint64_t>(step)}));
@@ -100,7 +100,7 @@ absl::StatusOr<FullKl> MeasureFullKl(const StepContext& context, const ScoredBat
   bound.objective = *FindObjective("ta_opd");
   std::vector<int64_t> num_tokens;
   for (const ScoredRollout& row : rows) num_tokens.push_back(NumInputTokens(row.rollout));
-  FullKl sums;
+  FullKlSums sums;
   sums.num_rows = static_cast<int64_t>(rows.size());
   int64_t first = 0;
   for (const int64_t last : MicroBatchEnds(num_tokens, config.trainer.MicroBatchTokens())) {

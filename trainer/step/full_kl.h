@@ -10,13 +10,13 @@
 namespace taopd {
 
 // Sums over the sampled rows, in nats.
-struct FullKl {
+struct FullKlSums {
   double full_kl = 0;  // reverse KL over the whole vocabulary
   double ta_opd = 0;   // its lower bound on the support, on the same rows
   int64_t num_rows = 0;
 };
 template <typename Visit>
-void ForEachSum(const Visit& visit, FullKl& sums) {
+void ForEachSum(const Visit& visit, FullKlSums& sums) {
   visit(&sums.full_kl);
   visit(&sums.ta_opd);
   visit(&sums.num_rows);
@@ -28,8 +28,8 @@ void ForEachSum(const Visit& visit, FullKl& sums) {
 // the row's token. Calls context.on_wait about once a second while waiting for the teacher; an
 // error from it ends the wait and is returned. REQUIRES: sequences [0, end) are scored, and the
 // teacher supports dense log-probs.
-absl::StatusOr<FullKl> MeasureFullKl(const StepContext& context, const ScoredBatch& batch,
-                                     const SupportOptions& support, int64_t end, int64_t num_rows,
-                                     int64_t step);
+absl::StatusOr<FullKlSums> MeasureFullKl(const StepContext& context, const ScoredBatch& batch,
+                                         const SupportOptions& support, int64_t end,
+                                         int64_t num_rows, int64_t step);
 
 }  // namespace taopd

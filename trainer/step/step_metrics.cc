@@ -65,7 +65,7 @@ void AddBehaviorMetrics(const RowSums& sums, Metrics* metrics) {
                         sums.rho * sums.rho / (static_cast<double>(drawn) * sums.rho_square));
 }
 
-void AddFullKlMetrics(const FullKl& full_kl, Metrics* metrics) {
+void AddFullKlMetrics(const FullKlSums& full_kl, Metrics* metrics) {
   if (full_kl.num_rows == 0) return;
   metrics->emplace_back("policy/full_kl", Mean(full_kl.full_kl, full_kl.num_rows));
   metrics->emplace_back("policy/truncation_gap",

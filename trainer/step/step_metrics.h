@@ -74,7 +74,7 @@ struct StepRecord {
   int64_t num_updates = 0;
   int64_t num_skipped_updates = 0;
   double lr = 0;
-  FullKl full_kl;  // without rows if it is not measured
+  FullKlSums full_kl;  // without rows if it is not measured
   RolloutSums rollouts;
   RewardSums rewards;
   absl::Duration duration;  // duration of the whole step

@@ -351,7 +351,7 @@ absl::StatusOr<PendingStep> ReadPendingStep(const std::string& dir, const TrainC
                     " rollouts; the configuration has ", num_mini_batches, " mini-batches of ",
                     num_sequences, " rollouts");
   }
-  if (!is_root) step.record.full_kl = FullKl();
+  if (!is_root) step.record.full_kl = FullKlSums();
   const SupportOptions support = MakeSupportOptions(config, /*vocab_size=*/0);
   const std::string changed_setting = ChangedSettingOfScores(config, changed);
   for (const int64_t sequence : SequencesOfStep(config, shares)) {
