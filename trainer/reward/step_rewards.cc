@@ -47,7 +47,7 @@ RewardSample StepRewards::SampleOf(int64_t index, const Rollout& rollout) const 
           .is_truncated = rollout.finish != FinishReason::kStop};
 }
 
-std::optional<RewardGroup> StepRewards::Finish(int64_t index, const Rollout& rollout) {
+std::optional<RewardGroup> StepRewards::AddRollout(int64_t index, const Rollout& rollout) {
   const int64_t group = index / group_size_;
   std::vector<const Rollout*> rollouts;
   {

@@ -69,7 +69,7 @@ class StepRewards {
 
   // Records a finished rollout, which must live as long as this object. Returns the group, if
   // this was its last rollout.
-  std::optional<RewardGroup> Finish(int64_t index, const Rollout& rollout);
+  std::optional<RewardGroup> AddRollout(int64_t index, const Rollout& rollout);
   // Judges a group.
   void Ask(RewardGroup group, std::function<void(absl::StatusOr<RewardedGroup>)> done);
   int64_t group_size() const { return group_size_; }

@@ -133,7 +133,7 @@ void ScoredBatch::AskForRewards(int64_t index) {
     if (!scored_[index]) RecordPart(index);
     return;
   }
-  std::optional<RewardGroup> group = scoring_.rewards->Finish(index, rollout);
+  std::optional<RewardGroup> group = scoring_.rewards->AddRollout(index, rollout);
   if (!group) return;
   const int64_t first = group->first;
   {

@@ -44,10 +44,10 @@ class StepRewardsTest : public ::testing::Test {
 TEST_F(StepRewardsTest, AGroupIsJudgedWhenItsLastRolloutIsThere) {
   StepRewards rewards = Rewards();
   const Rollout right = Response("4"), wrong = Response("5");
-  EXPECT_FALSE(rewards.Finish(2, right));
-  EXPECT_FALSE(rewards.Finish(3, wrong)) << "of the other prompt";
-  EXPECT_FALSE(rewards.Finish(0, wrong));
-  std::optional<RewardGroup> group = rewards.Finish(1, wrong);
+  EXPECT_FALSE(rewards.AddRollout(2, right));
+  EXPECT_FALSE(rewards.AddRollout(3, wrong)) << "of the other prompt";
+  EXPECT_FALSE(rewards.AddRollout(0, wrong));
+  std::optional<RewardGroup> group = rewards.AddRollout(1, wrong);
   ASSERT_TRUE(group);
   EXPECT_EQ(group->first, 0);
   ASSERT_EQ(group->samples.size(), 3u);
@@ -71,9 +71,9 @@ TEST_F(StepRewardsTest, AGroupIsJudgedWhenItsLastRolloutIsThere) {
 TEST_F(StepRewardsTest, APromptOfIdsIsDecoded) {
   StepRewards rewards = Rewards();
   const Rollout one = Response("5");
-  rewards.Finish(3, one);
-  rewards.Finish(4, one);
-  const std::optional<RewardGroup> group = rewards.Finish(5, one);
+  rewards.AddRollout(3, one);
+  rewards.AddRollout(4, one);
+  const std::optional<RewardGroup> group = rewards.AddRollout(5, one);
   ASSERT_TRUE(group);
   EXPECT_EQ(group->first, 3);
   EXPECT_EQ(group->samples[0].prompt, "x?");
