@@ -40,7 +40,7 @@ int64_t EndpointPool::num_in_flight() const {
 }
 
 bool EndpointPool::IsOpen(const Endpoint& endpoint, absl::Time now) const {
-  if (endpoint.left_alone_until > now) return false;
+  if (endpoint.paused_until > now) return false;
   if (endpoint.num_in_flight >= max_in_flight_per_endpoint_) return false;
   return !endpoint.is_failing || (!endpoint.is_probing && endpoint.probe_at <= now);
 }
@@ -52,13 +52,13 @@ bool EndpointPool::AnyOpen(absl::Time now) const {
 
 bool EndpointPool::AnyClosed(absl::Time now) const {
   return std::any_of(endpoints_.begin(), endpoints_.end(),
-                     [&](const Endpoint& e) { return e.is_failing || e.left_alone_until > now; });
+                     [&](const Endpoint& e) { return e.is_failing || e.paused_until > now; });
 }
 
 bool EndpointPool::AnotherIsOpen(size_t index, absl::Time now) const {
   for (size_t i = 0; i < endpoints_.size(); ++i) {
     const Endpoint& endpoint = endpoints_[i];
-    if (i != index && !endpoint.is_failing && endpoint.left_alone_until <= now) return true;
+    if (i != index && !endpoint.is_failing && endpoint.paused_until <= now) return true;
   }
   return false;
 }
@@ -95,7 +95,7 @@ size_t EndpointPool::Choose(std::optional<size_t> last_failed, absl::Time now) c
 absl::Time EndpointPool::NextOpening(absl::Time now) const {
   absl::Time next = absl::InfiniteFuture();
   for (const Endpoint& endpoint : endpoints_) {
-    if (endpoint.left_alone_until > now) next = std::min(next, endpoint.left_alone_until);
+    if (endpoint.paused_until > now) next = std::min(next, endpoint.paused_until);
     const bool awaits_probe = endpoint.is_failing && !endpoint.is_probing;
     if (awaits_probe && endpoint.probe_at > now) next = std::min(next, endpoint.probe_at);
   }
@@ -157,9 +157,9 @@ void EndpointPool::SetWorking(size_t index, absl::Time now) {
   outage_since_ = absl::InfiniteFuture();
 }
 
-void EndpointPool::LeaveAlone(size_t index, absl::Time until) {
+void EndpointPool::PauseUntil(size_t index, absl::Time until) {
   Endpoint& endpoint = endpoints_[index];
-  endpoint.left_alone_until = std::max(endpoint.left_alone_until, until);
+  endpoint.paused_until = std::max(endpoint.paused_until, until);
 }
 
 std::vector<EndpointStats> EndpointPool::stats(absl::Time now) const {

@@ -61,7 +61,7 @@ class EndpointPool {
   // UNAUTHENTICATED or PERMISSION_DENIED that the API key is refused.
   void SetFailing(size_t index, const absl::Status& error, absl::Time now);
   void SetWorking(size_t index, absl::Time now);
-  void LeaveAlone(size_t index, absl::Time until);
+  void PauseUntil(size_t index, absl::Time until);
 
   std::vector<EndpointStats> stats(absl::Time now) const;
 
@@ -76,7 +76,7 @@ class EndpointPool {
     bool is_probing = false;  // the single probe of a failing endpoint is in flight
     int64_t num_failed_probes = 0;
     absl::Time probe_at = absl::InfinitePast();
-    absl::Time left_alone_until = absl::InfinitePast();
+    absl::Time paused_until = absl::InfinitePast();
   };
 
   bool IsOpen(const Endpoint& endpoint, absl::Time now) const;

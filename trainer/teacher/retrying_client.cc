@@ -258,7 +258,7 @@ void RetryingClient::RecordEndpointLocked(const Attempt& attempt,
     endpoints_.SetWorking(attempt.endpoint, now);
   }
   if (result.pushback.has_value()) {
-    endpoints_.LeaveAlone(attempt.endpoint,
+    endpoints_.PauseUntil(attempt.endpoint,
                           now + std::min(*result.pushback, options_.outage_budget));
   }
 }

@@ -41,7 +41,7 @@ TEST_F(EndpointPoolTest, FewestInFlightIsChosenAndTheLastThatFailedComesLast) {
 }
 
 TEST_F(EndpointPoolTest, FailingEndpointGetsOneProbeAfterItsPause) {
-  pool_.LeaveAlone(1, absl::InfiniteFuture());  // out of the way
+  pool_.PauseUntil(1, absl::InfiniteFuture());  // out of the way
   Fail(0, kNow);
   const absl::Time probe_at = pool_.NextOpening(kNow);
   EXPECT_LE(probe_at, kNow + absl::Seconds(1));
@@ -75,8 +75,8 @@ TEST_F(EndpointPoolTest, OutageLastsWhileEveryEndpointFails) {
 }
 
 TEST_F(EndpointPoolTest, EndpointThatAsksForItIsLeftAloneButDoesNotFail) {
-  pool_.LeaveAlone(0, kNow + absl::Seconds(3));
-  pool_.LeaveAlone(0, kNow + absl::Seconds(1));  // does not shorten it
+  pool_.PauseUntil(0, kNow + absl::Seconds(3));
+  pool_.PauseUntil(0, kNow + absl::Seconds(1));  // does not shorten it
   EXPECT_TRUE(pool_.AnyClosed(kNow));
   EXPECT_EQ(pool_.NextOpening(kNow), kNow + absl::Seconds(3));
   EXPECT_EQ(pool_.Choose(1, kNow), 1u);
@@ -123,7 +123,7 @@ TEST_F(EndpointPoolTest, ARefusedKeyIsNamedAndIsNoOtherRevision) {
 }
 
 TEST_F(EndpointPoolTest, NeitherAFailingEndpointNorOneThatIsLeftAloneHelpsOut) {
-  pool_.LeaveAlone(1, kNow + absl::Seconds(3));
+  pool_.PauseUntil(1, kNow + absl::Seconds(3));
   EXPECT_FALSE(pool_.AnotherIsOpen(0, kNow));
   EXPECT_EQ(pool_.ChooseForHedge(0, kNow), std::nullopt);
   const absl::Time later = kNow + absl::Seconds(3);
@@ -144,7 +144,7 @@ TEST_F(EndpointPoolTest, TheTimeInWhichItWasLeftOutAddsUp) {
 }
 
 TEST_F(EndpointPoolTest, ALaterFailureBeginsWithAShortPauseAgain) {
-  pool_.LeaveAlone(1, kNow + absl::Hours(10));  // out of the way
+  pool_.PauseUntil(1, kNow + absl::Hours(10));  // out of the way
   absl::Time now = kNow;
   for (int i = 0; i < 20; ++i) {
     Fail(0, now);
