@@ -18,7 +18,7 @@ Retry RetryOfStatus(const absl::Status& status) {
     case absl::StatusCode::kDataLoss:
     case absl::StatusCode::kInternal:
     case absl::StatusCode::kUnknown:
-      return Retry::kDoubtful;
+      return Retry::kOncePerEndpoint;
     default:
       return Retry::kNever;
   }

@@ -42,7 +42,7 @@ struct RetryOptions {
   uint64_t jitter_seed = 0;  // of the pauses
 };
 
-enum class Retry { kNever, kDoubtful, kUntilBudget };
+enum class Retry { kNever, kOncePerEndpoint, kUntilBudget };
 
 // Returns the kind of retry after a failed attempt. REQUIRES: the attempt has failed.
 Retry RetryOf(const ScoreTransport::Result& result);

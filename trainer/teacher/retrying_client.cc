@@ -214,7 +214,7 @@ void RetryingClient::ScheduleLocked(absl::Time now, Actions* actions) {
 
 bool RetryingClient::MustAvoidLocked(const PendingRequest& pending, size_t endpoint,
                                      absl::Time now) const {
-  return pending.num_doubtful > 0 && pending.last_endpoint == endpoint &&
+  return pending.num_faults > 0 && pending.last_endpoint == endpoint &&
          endpoints_.AnotherIsOpen(endpoint, now);
 }
 
@@ -275,15 +275,16 @@ std::optional<RetryingClient::Answer> RetryingClient::RequeueLocked(
                Concat(options_.endpoints[attempt.endpoint], ", ", Named(pending->request)));
   const auto num_endpoints = static_cast<int64_t>(endpoints_.size());
   const Retry retry = RetryOf(result);
-  const bool is_final = !options_.retry || retry == Retry::kNever ||
-                        (retry == Retry::kDoubtful && pending->num_doubtful >= num_endpoints) ||
-                        (IsRefusal(error) && endpoints_.AllRefuse());
+  const bool is_final =
+      !options_.retry || retry == Retry::kNever ||
+      (retry == Retry::kOncePerEndpoint && pending->num_faults >= num_endpoints) ||
+      (IsRefusal(error) && endpoints_.AllRefuse());
   if (is_final) pending->final_error.Update(error);
   if (!pending->final_error.ok()) {
     if (pending->num_open > 0) return std::nullopt;  // the other attempt may be right
     return Answer{pending, pending->final_error};
   }
-  if (retry == Retry::kDoubtful) ++pending->num_doubtful;
+  if (retry == Retry::kOncePerEndpoint) ++pending->num_faults;
   ++pending->num_failures;
   pending->last_error = error;
   pending->last_endpoint = attempt.endpoint;

@@ -60,8 +60,8 @@ class RetryingClient {
     absl::Status final_error;             // the first one after which nothing is retried
     std::optional<size_t> last_endpoint;  // endpoint of the last failure
     int64_t num_failures = 0;
-    int64_t num_doubtful = 0;  // failures of the kind Retry::kDoubtful
-    int64_t num_open = 0;      // attempts in flight; two with a hedge
+    int64_t num_faults = 0;  // failures of the kind Retry::kOncePerEndpoint
+    int64_t num_open = 0;    // attempts in flight; two with a hedge
     bool is_answered = false;
     absl::Time begun;  // the newest attempt
     size_t endpoint = 0;
