@@ -9,7 +9,7 @@
 namespace taopd {
 namespace {
 
-// Returns what the log says of an endpoint with this refusal (Endpoint::refusal).
+// Returns the log's warning about an endpoint with this refusal (Endpoint::refusal).
 const char* WarningOf(absl::StatusCode refusal) {
   switch (refusal) {
     case absl::StatusCode::kOk:

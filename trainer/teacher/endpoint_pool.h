@@ -41,11 +41,11 @@ class EndpointPool {
   bool AnotherIsOpen(size_t index, absl::Time now) const;
   // Returns whether every endpoint refuses all requests (IsRefusal in retry_policy.h).
   bool AllRefuse() const;
-  // Returns the open endpoint with the fewest requests in flight. `last_failed`, at which the
-  // request has just failed, comes last. REQUIRES: AnyOpen(now).
+  // Returns the open endpoint with the fewest requests in flight. Returns `last_failed`, at which
+  // the request has just failed, only if no other is open. REQUIRES: AnyOpen(now).
   size_t Choose(std::optional<size_t> last_failed, absl::Time now) const;
-  // Returns the endpoint for a second attempt if `index` is slow: open, not failing, and with the
-  // fewest requests in flight.
+  // Returns the endpoint for a second attempt because `index` is slow: of the others that are open
+  // and not failing, the one with the fewest requests in flight.
   std::optional<size_t> ChooseForHedge(size_t index, absl::Time now) const;
   // Returns the end of the next pause, which is later than `now`, or InfiniteFuture.
   absl::Time NextOpening(absl::Time now) const;

@@ -52,7 +52,7 @@ EngineTeacherClient::~EngineTeacherClient() {
     is_stopping_ = true;
     started = started_;
   }
-  // Unfinished requests end soon, and refused ones have ended.
+  // Unfinished requests end soon; refused ones have ended already.
   if (started != nullptr) started->engine->Drain(absl::InfinitePast());
   absl::MutexLock lock(&mutex_);
   const auto is_idle = [this]()

@@ -22,8 +22,8 @@ class EngineTeacherClient final : public TeacherClient {
     std::unique_ptr<InferenceEngine> engine;
     TeacherInfo info;
   };
-  // The first Connect that succeeds calls `start` and keeps the engine. What the engine reads must
-  // outlive the client.
+  // Connect calls `start` until it has succeeded once, and keeps the engine. Everything that the
+  // engine reads must outlive the client.
   explicit EngineTeacherClient(std::function<absl::StatusOr<Started>()> start);
   ~EngineTeacherClient() override;
 

@@ -95,7 +95,8 @@ class NetworkTeacherClient final : public TeacherClient {
     return final_error;
   }
 
-  // The endpoints that answered must be the same teacher, and the one that was asked for.
+  // Checks that the endpoints that answered serve the same teacher, and the one that was asked for.
+  // Returns its information.
   absl::StatusOr<TeacherInfo> Agree(const std::vector<absl::StatusOr<TeacherInfo>>& answers) {
     const TeacherInfo* first = nullptr;
     std::string first_name;
@@ -131,8 +132,8 @@ class NetworkTeacherClient final : public TeacherClient {
     if (!agreed.has_stable_scores) {
       agreed.canary.clear();
       LogWarning(
-          "the teacher's scores of one request are not the same twice, or differ between its "
-          "endpoints: they are not cached",
+          "the teacher's scores are not cached: two identical requests got different ones, or its "
+          "endpoints differ",
           {{"endpoint", first_name}});
     }
     return agreed;

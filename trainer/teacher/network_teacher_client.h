@@ -20,7 +20,7 @@ struct TeacherClientOptions : RetryOptions, ClientCredentials {
   int64_t max_message_bytes = kMaxMessageBytes;  // of gRPC
 
   // For vLLM and SGLang, which do not tell what they can do.
-  std::string model;         // as the server names it; empty: the first that it lists
+  std::string model;         // as the server names it; if empty, the first that it lists
   int64_t probe_top_k = 16;  // Connect asks for this many log-probs per position
 
   // The revision that every endpoint must serve, as TeacherInfo has it. If empty, any revision is

@@ -8,7 +8,7 @@
 //   (it refuses the API key)
 //       until the outage budget is used up, unless every endpoint refuses in one of these ways;
 //   DATA_LOSS (a reply that failed verification), INTERNAL, UNKNOWN
-//       once with one endpoint, and as often as there are endpoints with several;
+//       as often as there are endpoints;
 //   every other status, and any status with a negative pushback
 //       never.
 #pragma once
@@ -37,7 +37,7 @@ struct RetryOptions {
   absl::Duration max_backoff = absl::Seconds(30);
   // If false, the first failure of a request is its answer; for measurements.
   bool retry = true;
-  // After this time without an answer a second endpoint is asked as well. Infinite: never.
+  // After this time without an answer, a second endpoint is asked as well; never if infinite.
   absl::Duration hedge_after = absl::InfiniteDuration();
   uint64_t jitter_seed = 0;  // of the pauses
 };

@@ -10,7 +10,7 @@ namespace {
 
 absl::Status Closing() { return absl::CancelledError("the teacher client is closing"); }
 
-// Returns the words by which messages name a request, such as: request "r1".
+// Returns the name of a request in messages, such as: request "r1".
 std::string Named(const TeacherRequest& request) {
   return Concat("request \"", request.request_id, "\"");
 }
@@ -99,8 +99,8 @@ void RetryingClient::Score(TeacherRequest request, Done done) {
     pending->submitted = now;
     queue_.push_back(std::move(pending));
     ScheduleLocked(now, &actions);
-    // Full endpoints need no timer, because the next answer makes room. Closed ones and hedges need
-    // it.
+    // Full endpoints need no timer, because the next answer frees a place. Closed ones and hedges
+    // need it.
     if ((!queue_.empty() && endpoints_.AnyClosed(now)) || unhedged_.size() == 1) {
       timer_wake_.Signal();
     }
@@ -292,7 +292,7 @@ std::optional<RetryingClient::Answer> RetryingClient::RequeueLocked(
   if (pending->num_open > 0) return std::nullopt;  // the other attempt decides
   if (BudgetEndLocked(*pending) <= now) return GiveUpLocked(std::move(pending));
 
-  // Retry at once if an endpoint is left at which the request has not failed in this round.
+  // Retry immediately if the request has not yet failed at some endpoint in this round.
   if (pending->num_failures % num_endpoints == 0 ||
       !endpoints_.AnotherIsOpen(attempt.endpoint, now)) {
     const int64_t round = (pending->num_failures + num_endpoints - 1) / num_endpoints;

@@ -2,9 +2,9 @@
 // tried until it is answered or given up.
 //
 // retry_policy.h says which failures are retried, endpoint_pool.h which endpoint gets a request. A
-// request is given up when its outage budget is used up. With hedge_after, a request that waits so
-// long for its endpoint is sent to a second one as well. The first valid answer counts; the other
-// is dropped. The request fails only after both attempts have.
+// request is given up when its outage budget is used up. A request that has waited for its endpoint
+// for hedge_after is sent to a second one as well. The first valid answer counts; the other is
+// dropped. The request fails only after both attempts have failed.
 //
 // Threads: any thread may call. Transports call back on their own threads; one timer thread sleeps
 // until the next pause or budget ends. No lock is held while `done` or the transport runs.

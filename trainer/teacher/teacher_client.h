@@ -1,10 +1,10 @@
 // The trainer's view of a teacher: a request goes in, scores come out. Implementations: a client of
 // servers (network_teacher_client.h), an engine in this process (engine_teacher_client.h), no
-// teacher (no_teacher_client.h), a score cache in front of another client (cache), several teachers
-// behind one client (routing_teacher_client.h), and fakes in tests.
+// teacher (no_teacher_client.h), a score cache in front of another client (cache/), several
+// teachers behind one client (routing_teacher_client.h), and fakes in tests.
 //
 // Threads: any thread may call it. `done` runs once per request, on a thread of the client or, for
-// a request that is refused at once, on the calling thread. It must not block, and may call Score.
+// a request that Score refuses, on the calling thread. It must not block, and may call Score.
 //
 // End: destroying the client answers the open requests with CANCELLED and waits for their `done`.
 // So the client must not be destroyed inside a `done`.
@@ -111,7 +111,7 @@ struct TeacherClientStats {
   bool waiting = false;        // every endpoint is failing now
   absl::Duration age;          // time since the client was made
   std::vector<EndpointStats> endpoints;
-  // One per teacher if there are several; the above are their sums.
+  // One per teacher if there are several. The members above are then their sums.
   std::vector<TeacherClientStats> teachers;
 
   // The counters, which are summed over several teachers and over ranks.
@@ -146,11 +146,11 @@ class TeacherClient {
   //   INVALID_ARGUMENT     the request exceeds a limit of TeacherInfo;
   //   FAILED_PRECONDITION  Connect has not succeeded yet;
   //   FAILED_PRECONDITION, UNAUTHENTICATED, PERMISSION_DENIED
-  //                        every endpoint serves another revision or refuses the API key, and the
-  //                        last one answered so;
+  //                        every endpoint serves another revision or refuses the API key; the code
+  //                        is that of the last answer;
   //   DATA_LOSS, INTERNAL, UNKNOWN
-  //                        more attempts than there are endpoints ended so; DATA_LOSS means that a
-  //                        reply failed verification;
+  //                        more attempts than there are endpoints failed in these ways; DATA_LOSS
+  //                        means that a reply failed verification;
   //   CANCELLED            the client is being destroyed.
   // A teacher's error that is never retried (retry_policy.h) is passed on with its own code.
   virtual void Score(TeacherRequest request, Done done) = 0;

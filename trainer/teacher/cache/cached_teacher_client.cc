@@ -124,7 +124,7 @@ void CachedTeacherClient::AskTeacher(TeacherRequest request, const std::string& 
   auto kept = std::make_shared<TeacherRequest>(request);
   teacher_->Score(std::move(request), [this, kept, identity, done = std::move(done)](
                                           absl::StatusOr<TeacherScores> scores) mutable {
-    // Write on another thread, because writing takes longer than the teacher's client may wait.
+    // Write on another thread, because `done` of the teacher's client must not block.
     disk_.Enqueue(
         [this, kept, identity, scores = std::move(scores), done = std::move(done)]() mutable {
           if (scores.ok() && !identity.empty()) cache_->Put(*kept, identity, *scores);
@@ -144,7 +144,8 @@ TeacherClientStats CachedTeacherClient::stats() const {
   absl::MutexLock lock(&mutex_);
   stats.requests = stats_.requests;
   stats.failures = stats_.failures;
-  // The teacher's attempts were counted earlier, and a hedge is a second one of its request.
+  // The teacher's attempts were counted earlier and include hedges, so the difference may be
+  // negative.
   stats.queued = std::max<int64_t>(0, num_open_ - stats.in_flight);
   return stats;
 }

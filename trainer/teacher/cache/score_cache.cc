@@ -25,8 +25,8 @@ namespace {
 constexpr size_t kFolderDigits = 2;
 constexpr char kTeachersFolder[] = "teachers";
 constexpr char kTemporaryMark[] = ".tmp.";
-constexpr time_t kUseStampInterval_s = 3600;
-constexpr time_t kMaxTemporaryFileAge_s = 3600;
+constexpr time_t kUseStampIntervalS = 3600;
+constexpr time_t kMaxTemporaryFileAgeS = 3600;
 constexpr double kShareAfterTrimming = 0.9;
 // A cache that is above its limit after a trim is trimmed again when it has grown by this share.
 constexpr double kGrowthAfterFailedTrim = 0.1;
@@ -54,9 +54,9 @@ std::vector<CacheFile> ListEntries(const std::string& dir) {
     for (const std::string& name : *names) {
       CacheFile file{Concat(dir, "/", folder, "/", name), 0, {}};
       struct stat about {};
-      if (::stat(file.path.c_str(), &about) != 0) continue;  // another process was faster
+      if (::stat(file.path.c_str(), &about) != 0) continue;  // another process has deleted it
       if (name.find(kTemporaryMark) != std::string::npos) {
-        if (::time(nullptr) - about.st_mtime > kMaxTemporaryFileAge_s) ::unlink(file.path.c_str());
+        if (::time(nullptr) - about.st_mtime > kMaxTemporaryFileAgeS) ::unlink(file.path.c_str());
         continue;
       }
       file.bytes = about.st_size;
@@ -68,7 +68,7 @@ std::vector<CacheFile> ListEntries(const std::string& dir) {
 }
 
 // Returns the bytes of an open file, or none if it has become shorter meanwhile. Renews its time
-// stamp from time to time.
+// stamp if that is older than kUseStampIntervalS.
 absl::StatusOr<std::string_view> ReadEntry(int fd, const std::string& path,
                                            std::vector<char>* scratch) {
   struct stat about {};
@@ -84,7 +84,7 @@ absl::StatusOr<std::string_view> ReadEntry(int fd, const std::string& path,
     if (count == 0) return std::string_view();
     done += static_cast<size_t>(count);
   }
-  if (::time(nullptr) - about.st_mtime > kUseStampInterval_s) ::futimens(fd, nullptr);
+  if (::time(nullptr) - about.st_mtime > kUseStampIntervalS) ::futimens(fd, nullptr);
   return std::string_view(scratch->data(), size);
 }
 

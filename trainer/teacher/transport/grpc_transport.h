@@ -2,7 +2,7 @@
 // sequence has its own deadline and its own endpoint; a stream would bind many sequences to one
 // endpoint.
 //
-// Threads: Any thread may call it. Calls end on threads of this object, not on gRPC's own: a thread
+// Threads: any thread may call it. Calls end on threads of this object, not on gRPC's own: a thread
 // of gRPC that released the last reference to a channel would wait for itself
 // (github.com/grpc/grpc/issues/37858).
 #pragma once

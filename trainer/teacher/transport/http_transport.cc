@@ -18,7 +18,7 @@
 namespace taopd {
 namespace {
 
-// A longer reply is refused, because many replies are in memory at once.
+// A longer reply is refused, because many replies are in memory at the same time.
 constexpr int64_t kMaxHttpReplyBytes = int64_t{512} << 20;
 constexpr int64_t kMaxModelsBytes = int64_t{4} << 20;
 
@@ -26,8 +26,8 @@ constexpr int64_t kMaxModelsBytes = int64_t{4} << 20;
 // after these tokens. The ids are in every vocabulary.
 constexpr std::pair<int32_t, int32_t> kCanaryTokens[] = {{1, 1}, {2, 3}, {5, 8}, {13, 21}};
 // Log-probs are rounded to multiples of 1 / kCanarySteps nats, which hides the rounding errors of
-// float32, about 1e-5. It does not hide those of bfloat16 logits, which differ by 0.06 and more in
-// another batch: such coarse rounding would hide other weights as well. FindCanary asks twice to
+// float32, about 1e-5. It does not hide those of bfloat16 logits, which differ by 0.06 and more
+// between batches: rounding that coarse would hide other weights as well. FindCanary asks twice to
 // find out whether a server's scores are stable.
 constexpr double kCanarySteps = 256;
 
@@ -135,7 +135,7 @@ absl::StatusOr<TeacherInfo> HttpScoreTransport::Ask(size_t endpoint, absl::Durat
   TAOPD_RETURN_IF_ERROR(NotFoundAsRefusal(model.status()));
   TeacherInfo info;
   info.model_name = model->id;
-  // The servers keep a position for a token that they could generate.
+  // The servers reserve one position for a generated token.
   info.max_model_len =
       (model->max_model_len > 0 ? model->max_model_len : std::numeric_limits<int32_t>::max()) - 1;
   info.max_top_k = options_.probe_top_k;
@@ -158,7 +158,7 @@ absl::StatusOr<TeacherScores> HttpScoreTransport::Probe(size_t endpoint,
   probe.score_start = 1;
   probe.top_k = static_cast<int32_t>(options_.probe_top_k);
   absl::StatusOr<TeacherScores> scores = Send(endpoint, probe, info.model_name, timeout).scores;
-  // The server refuses scoring as such, and not this request.
+  // A server that refuses this request refuses all scoring.
   if (absl::IsInvalidArgument(scores.status()))
     return FailedPrecondition(scores.status().message());
   TAOPD_RETURN_IF_ERROR(scores.status());
@@ -172,7 +172,7 @@ absl::StatusOr<std::string> HttpScoreTransport::AskCanary(size_t endpoint, const
                                                           absl::Duration timeout) {
   Sha256 hash;
   const auto add = [&hash](float log_prob) {
-    // A limit, because -inf has no step.
+    // -inf has no step, so there is a lower limit.
     const double rounded = std::round(std::max<double>(log_prob, -1e6) * kCanarySteps);
     const auto step = static_cast<int64_t>(rounded);
     hash.Update(std::as_bytes(std::span(&step, 1)));
@@ -189,12 +189,12 @@ absl::StatusOr<std::string> HttpScoreTransport::AskCanary(size_t endpoint, const
 
 absl::Status HttpScoreTransport::FindCanary(size_t endpoint, absl::Duration timeout,
                                             TeacherInfo* info) {
-  // A second try, because another client's requests may have shared a batch with the first one.
+  // Tries twice, because another client's requests may have shared a batch with those of a try.
   constexpr int kTries = 2;
   for (int i = 0; i < kTries; ++i) {
     const auto first = AskCanary(endpoint, *info, timeout);
     const auto second = first.ok() ? AskCanary(endpoint, *info, timeout) : first;
-    // The server has answered the probe, so it can be used, without a canary.
+    // The server has answered the probe, so it can be used without a canary.
     if (absl::IsFailedPrecondition(second.status())) break;
     TAOPD_RETURN_IF_ERROR(second.status());
     if (*first != *second) continue;

@@ -1,12 +1,12 @@
 // Attempts over HTTP, for servers with the API of vLLM or SGLang: one request per sequence.
 //
 // Such servers do not tell their vocabulary, send no tail, and score at temperature 1 without
-// entropy, candidates or dense log-probs; TeacherInfo says so. A tail is NaN in the scores. What is
-// known of the revision is the model's name and what replies say of it: vLLM's system_fingerprint,
-// SGLang's weight_version.
+// entropy, candidates or dense log-probs; TeacherInfo says so. A tail is NaN in the scores. The
+// revision consists of the model's name and of vLLM's system_fingerprint or SGLang's
+// weight_version, if replies have it.
 //
-// Threads: any thread may call. An attempt takes a thread of this object while it lasts; threads
-// are made when they are needed, up to the limits of the endpoints.
+// Threads: any thread may call. Each attempt occupies a thread of this object. Threads are made
+// when they are needed, up to the limits of the endpoints.
 #pragma once
 
 #include <memory>
@@ -51,9 +51,10 @@ class HttpScoreTransport final : public ScoreTransport {
   // Returns a hash of the scores of all canary requests.
   absl::StatusOr<std::string> AskCanary(size_t endpoint, const TeacherInfo& info,
                                         absl::Duration timeout);
-  // Sets info->canary or, if two hashes in a row differ, clears info->has_stable_scores.
+  // Sets info->canary to a hash that AskCanary returns twice in a row. Clears
+  // info->has_stable_scores if two tries find none, or if the server refuses the requests.
   absl::Status FindCanary(size_t endpoint, absl::Duration timeout, TeacherInfo* info);
-  // The error of a reply other than 200.
+  // Returns the error of a reply other than 200.
   absl::Status ErrorOf(const HttpReply& reply, const TeacherRequest& request) const;
 
   const size_t num_endpoints_;

@@ -1,7 +1,7 @@
 // SGLang's /generate. A reply's meta_info holds, from logprob_start_len on:
 //   input_token_logprobs  [[null, 11, null], [-1.2, 22, null], ...]     the actual tokens
 //   input_top_logprobs    [null, [[-0.3, 7, null], ...], ...]           exactly k, best first
-// The first position of both says nothing, so the scores start one position early.
+// The first position of both has no score, so the request starts one position early.
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -34,7 +34,7 @@ absl::StatusOr<SglangEntry> ParseTriple(const nlohmann::json& triple) {
   return SglangEntry{static_cast<float>(triple[0].get<double>()), static_cast<int32_t>(id)};
 }
 
-// The list `name` of meta_info, with one entry for each row and one before them.
+// Returns the list `name` of meta_info, which has one entry for each row and one before them.
 absl::StatusOr<const nlohmann::json*> RowsOf(const nlohmann::json& meta, const char* name,
                                              int64_t num_rows) {
   const auto found = meta.find(name);
@@ -92,7 +92,7 @@ class SglangProtocol final : public HttpProtocol {
       const nlohmann::json& row = (*top)[r + 1];
       if (!row.is_array() || static_cast<int64_t>(row.size()) != request.top_k) {
         return BadSglangReply(
-            Concat("input_top_logprobs has not ", request.top_k, " entries at row ", r));
+            Concat("input_top_logprobs does not have ", request.top_k, " entries at row ", r));
       }
       for (const nlohmann::json& triple : row) {
         TAOPD_ASSIGN_OR_RETURN(const SglangEntry best, ParseTriple(triple));

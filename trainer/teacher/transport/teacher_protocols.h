@@ -23,23 +23,24 @@ class HttpProtocol {
   // The path of the list of models, below the endpoint's prefix.
   static constexpr char kModelsPath[] = "/v1/models";
   virtual std::string score_path() const = 0;
-  // The JSON text of a request.
+  // Returns the JSON text of a request.
   virtual std::string RequestBody(const TeacherRequest& request,
                                   const std::string& model) const = 0;
-  // The scores of a 200 reply, which the caller verifies (verify_scores.h). The revision is empty
-  // if the reply does not tell it. Returns DATA_LOSS for a reply of another shape.
+  // Returns the scores of a 200 reply, which the caller verifies (verify_scores.h). Returns
+  // DATA_LOSS for a reply of another shape.
   virtual absl::StatusOr<TeacherScores> ParseReply(const std::string& body,
                                                    const TeacherRequest& request,
                                                    const std::string& model) const = 0;
-  // Makes the error of a refused request (400) say what to do. `error` holds the server's words.
+  // Returns the error of a refused request (400), with advice if there is any. `error` holds the
+  // server's words.
   virtual absl::Status ExplainRefusal(const absl::Status& error, const TeacherRequest&) const {
     return error;
   }
-  // Room for a reply of `num_tokens` tokens, of which `num_rows` are scored.
+  // Returns the largest size of a reply for `num_tokens` tokens, of which `num_rows` are scored.
   virtual int64_t MaxReplyBytes(int64_t num_tokens, int64_t num_rows, int64_t top_k) const = 0;
 };
 
-// vLLM: POST /v1/completions with prompt_logprobs. Two frontends with two shapes of reply.
+// vLLM: POST /v1/completions with prompt_logprobs. Its two frontends reply in different shapes.
 std::unique_ptr<HttpProtocol> MakeVllmProtocol();
 // SGLang: POST /generate with return_logprob.
 std::unique_ptr<HttpProtocol> MakeSglangProtocol();
@@ -48,7 +49,7 @@ struct TeacherProtocol {
   const char* scheme;
   const char* tls_scheme;
   const char* server;                            // the server, in messages and help
-  std::unique_ptr<HttpProtocol> (*make_http)();  // null: it is gRPC
+  std::unique_ptr<HttpProtocol> (*make_http)();  // null for gRPC
 };
 
 inline constexpr TeacherProtocol kTeacherProtocols[] = {
@@ -63,15 +64,15 @@ struct TeacherEndpoint : ServerAddress {
   std::string name;                           // as the user wrote it
   const TeacherProtocol* protocol = nullptr;  // a row of the table
 
-  // Returns gRPC's name of it: "dns:///host:port" makes it use every address of the name.
+  // Returns "dns:///host:port", with which gRPC uses every address of the host's name.
   std::string GrpcTarget() const { return "dns:///" + address; }
 };
 
 // Returns INVALID_ARGUMENT, naming what is wrong, if the endpoint is malformed.
 absl::StatusOr<TeacherEndpoint> ParseTeacherEndpoint(const std::string& text);
 
-// The same for the endpoints of one teacher. Returns INVALID_ARGUMENT if the list is empty, names
-// an endpoint twice or has endpoints of different protocols.
+// Parses the endpoints of one teacher. Also returns INVALID_ARGUMENT if the list is empty, names an
+// endpoint twice or has endpoints of different protocols.
 absl::StatusOr<std::vector<TeacherEndpoint>> ParseTeacherEndpoints(
     const std::vector<std::string>& endpoints);
 

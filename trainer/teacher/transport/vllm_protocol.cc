@@ -1,8 +1,8 @@
 // vLLM's completions API. The two frontends of vLLM differ in the entries of prompt_logprobs:
 //   Python: {"42": {"logprob": -1.25, "rank": 2, "decoded_token": "b"}, ...}
 //   Rust:   {"token_id:42": -1.25, ...}
-// An entry holds the k most probable tokens of a position and the actual one: k or k+1 of them, in
-// an order that means nothing.
+// An entry holds the k most probable tokens of a position and the actual one, that is, k or k+1
+// tokens in an arbitrary order.
 #include <absl/strings/numbers.h>
 
 #include <algorithm>
