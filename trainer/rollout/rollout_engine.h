@@ -43,8 +43,8 @@ struct Rollout {
   std::vector<int32_t> top_ids;
   FinishReason finish = FinishReason::kLength;
   std::string source;  // RolloutRequest::source
-  // The version of the weights that have generated the response, as the engine reports it. Whoever
-  // takes the rollout compares it with the version that was asked for.
+  // The version of the weights that generated the response, as the engine reports it. The receiver
+  // of the rollout compares it with the requested version.
   int64_t policy_version = kLiveWeights;
   bool is_given = false;  // whether the response comes from RolloutRequest::given_ids
 };
@@ -70,9 +70,8 @@ class RolloutEngine {
 
   virtual ~RolloutEngine() = default;
   // Starts generating all responses and returns immediately. Calls done(i, rollout) once for each
-  // request, in any order and on any thread. `done` must not block: generation waits for it, even
-  // while it decodes or grades a response. The weights must not change until every `done` has
-  // run.
+  // request, in any order and on any thread. `done` must not block, because generation waits for
+  // it; it may decode or grade a response. The weights must not change until every `done` has run.
   virtual void Generate(std::vector<RolloutRequest> requests, Done done) = 0;
   // Ends all unfinished requests soon, with CANCELLED. Only the thread that called Generate may
   // call it.
@@ -82,7 +81,7 @@ class RolloutEngine {
 class LocalRolloutEngine final : public RolloutEngine {
  public:
   // `engine` must outlive this object. `policy_version`, if it is not null, returns the version of
-  // the weights with which the engine computes now; the engine's thread calls it for each rollout.
+  // the engine's current weights; the engine's thread calls it for each rollout.
   explicit LocalRolloutEngine(InferenceEngine* engine,
                               std::function<int64_t()> policy_version = nullptr)
       : engine_(engine), policy_version_(std::move(policy_version)) {}

@@ -21,13 +21,12 @@
 namespace taopd {
 namespace {
 
-// The time limit of a call that the server answers at once.
+// The time limit of a call that the server answers immediately.
 constexpr absl::Duration kShortTimeout = absl::Seconds(10);
-// A file is given up, with the server's message, if its parts are refused more often than this in a
-// row.
+// A file's transfer fails, with the server's message, after more refusals in a row than this.
 constexpr int kMaxRefusedParts = 5;
 
-// Explains the status of a server that was not started for this.
+// Explains the error of a server that takes no weights.
 absl::Status ExplainUnimplemented(const absl::Status& status) {
   if (!absl::IsUnimplemented(status)) return status;
   return FailedPrecondition(
@@ -69,7 +68,7 @@ absl::Status CheckFits(const v1::GetTeacherInfoResponse& info, const v1::GetPoli
   return absl::OkStatus();
 }
 
-// Sets every number of sampling that the protocol has: the server's model may have other defaults.
+// Sets every sampling number of the protocol, because the server's model may have other defaults.
 void SetSamplingNumbers(const SamplingParams& sampling, v1::SamplingOptions* options) {
   const google::protobuf::Reflection& reflection = *options->GetReflection();
   for (const SamplingField& field : SamplingFields()) {
@@ -125,7 +124,7 @@ struct Call {
 // Threads: as RolloutWorker.
 class GrpcRolloutWorker final : public RolloutWorker {
  public:
-  // A part of a file that is sent.
+  // The size of the parts in which files are sent.
   static constexpr int64_t kPartBytes = int64_t{4} << 20;
 
   GrpcRolloutWorker(const RolloutWorkerOptions& options, const TlsPem& pem);
@@ -219,7 +218,7 @@ absl::Status GrpcRolloutWorker::SendFile(const PolicyWeights& weights, const std
   part.set_version(weights.version);
   part.set_file(name);
   part.set_file_bytes(static_cast<uint64_t>(file_bytes));
-  TAOPD_ASSIGN_OR_RETURN(int64_t offset, Put(part, stop));  // continues where it ended
+  TAOPD_ASSIGN_OR_RETURN(int64_t offset, Put(part, stop));  // continues where an earlier call ended
   int num_refused = 0;
   while (offset < file_bytes) {
     std::string data(static_cast<size_t>(std::min(kPartBytes, file_bytes - offset)), '\0');
@@ -231,7 +230,7 @@ absl::Status GrpcRolloutWorker::SendFile(const PolicyWeights& weights, const std
     part.set_data(std::move(data));
     const absl::StatusOr<int64_t> next = Put(part, stop);
     if (next.ok()) {
-      // Otherwise the same bytes might be sent for ever.
+      // Otherwise the same bytes might be sent forever.
       if (*next <= offset || *next > file_bytes) {
         return DataLoss(name, ": the server's next_offset is ", *next, " after a part at ", offset,
                         " of ", file_bytes, " bytes");
@@ -240,7 +239,7 @@ absl::Status GrpcRolloutWorker::SendFile(const PolicyWeights& weights, const std
       num_refused = 0;
       continue;
     }
-    // A part that was damaged on its way, or that came twice, is sent again.
+    // A part that was damaged on its way, or that the server did not expect, is sent again.
     const bool may_try = absl::IsDataLoss(next.status()) || absl::IsOutOfRange(next.status());
     if (!may_try || ++num_refused > kMaxRefusedParts) return Annotate(next.status(), name);
     part.clear_data();
@@ -269,7 +268,7 @@ absl::StatusOr<WorkerRollout> GrpcRolloutWorker::Generate(const RolloutRequest& 
     ++num_replies;
   }
   const absl::Status status = ToAbsl(reader->Finish());
-  // Other weights are served.
+  // The server has other weights.
   if (absl::IsFailedPrecondition(status)) return absl::AbortedError(status.message());
   TAOPD_RETURN_IF_ERROR(status);
   if (num_replies != 1)

@@ -15,8 +15,8 @@ constexpr absl::Duration kTick = absl::Milliseconds(200);
 // A request fails after this many internal errors of workers, or answers that did not come in time.
 // A worker that recovers after each of them would otherwise be asked forever.
 constexpr int kMaxFaults = 5;
-// A request fails after this many workers have had other weights. Each of them gets the weights
-// again, so two runs that share a worker would otherwise replace each other's weights forever.
+// A request fails after this many answers from workers with other weights. Such a worker gets the
+// weights again, so two runs that share one would otherwise replace each other's weights forever.
 constexpr int kMaxOtherWeights = 20;
 // A request fails if ready workers have refused it this often, over more than the outage budget. A
 // worker that takes weights but no requests would otherwise be asked forever.
@@ -152,8 +152,8 @@ void RemoteRolloutEngine::CancelAll() {
     absl::MutexLock lock(&mutex_);
     std::swap(stopped, requests_stop_);
   }
-  // This comes before the waiting requests are taken: from here on, one that fails at a worker ends
-  // instead of waiting for another worker.
+  // This comes before the waiting requests are taken: a request that fails at a worker from here on
+  // ends instead of waiting for another one.
   stopped.request_stop();
   FinishedJobs ended;
   {
@@ -209,7 +209,7 @@ void RemoteRolloutEngine::Maintain(Worker* worker) {
     {
       absl::MutexLock lock(&mutex_);
       if (weights != nullptr || checks) RecordAnswer(status, worker);
-      // The pause starts over only with a response: the worker may fail again at once.
+      // The pause starts over only with a response, because the worker may fail again immediately.
       if (weights != nullptr && status.ok()) worker->weights = weights;
       Dispatch();
       ended = TakeUnanswerable();

@@ -1,6 +1,6 @@
 // Generates rollouts on other servers: gives each request to the worker (rollout_worker.h) that has
 // the fewest, and asks another one when a worker is lost. A request's seed decides its response,
-// so on CPUs of one kind the responses have the same bits whoever computes them.
+// so on CPUs of one kind the responses have the same bits on every worker.
 //
 //   worker      lost: Check fails, is repeated after a pause that doubles
 //      |  Check answers
@@ -24,8 +24,9 @@
 // (FAILED_PRECONDITION).
 //
 // Threads: Generate, SetWeights, CancelAll and Connect are called by one thread; stats by any.
-// `done` runs on threads of this object. Each worker has one thread of its own for Check and
-// SetWeights, and up to options.max_in_flight threads that wait for its responses.
+// `done` runs on threads of this object or, for requests that need no worker or get none, inside
+// Generate or CancelAll. Each worker has one thread of its own for Check and SetWeights, and up to
+// options.max_in_flight threads that wait for its responses.
 #pragma once
 
 #include <absl/base/thread_annotations.h>
@@ -88,7 +89,7 @@ class RemoteRolloutEngine final : public RolloutEngine {
   void CancelAll() override;
 
   RemoteRolloutStats stats() const;
-  // Whether PolicyWeights must have a probe.
+  // Returns whether PolicyWeights must have a probe.
   bool needs_probe() const;
 
  private:
@@ -96,7 +97,7 @@ class RemoteRolloutEngine final : public RolloutEngine {
   struct Worker {
     std::unique_ptr<RolloutWorker> worker;
     State state = State::kLost;
-    std::shared_ptr<const PolicyWeights> weights;  // null: not known
+    std::shared_ptr<const PolicyWeights> weights;  // null if not known
     int64_t num_running = 0;
     int64_t num_times_lost = 0;
     absl::Status error = absl::UnavailableError("it has not answered yet");  // the last one
@@ -115,7 +116,7 @@ class RemoteRolloutEngine final : public RolloutEngine {
     int num_refusals = 0;  // by workers that were ready: UNAVAILABLE or CANCELLED
     absl::Time first_refused_at = absl::InfinitePast();
   };
-  // A call of `done`, made without the lock.
+  // Jobs and the errors to call their `done` with, once the lock is released.
   using FinishedJobs = std::vector<std::pair<Job, absl::Status>>;
 
   // The loop of a worker's maintenance thread: checks a lost worker and sends new weights.
@@ -160,7 +161,7 @@ class RemoteRolloutEngine final : public RolloutEngine {
   absl::Time last_ready_ ABSL_GUARDED_BY(mutex_);
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
   RemoteRolloutStats stats_ ABSL_GUARDED_BY(mutex_);
-  WorkerPool pool_;  // last, because its threads use the rest
+  WorkerPool pool_;  // last, because its threads use the other members
 };
 
 }  // namespace taopd

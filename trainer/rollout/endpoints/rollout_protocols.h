@@ -20,9 +20,9 @@ struct RolloutWorkerOptions : ClientCredentials {
   ServerAddress server;
   std::string address;                         // as the user wrote it
   absl::Duration timeout = absl::Minutes(30);  // limit of one call
-  int64_t max_in_flight = 64;                  // threads that call Generate at once
+  int64_t max_in_flight = 64;                  // threads that call Generate concurrently
   WeightTransfer transfer = WeightTransfer::kDirectory;
-  int cuda_device = -1;  // the trainer's GPU, for transfer kNccl; -1: it has none
+  int cuda_device = -1;  // the trainer's GPU, for transfer kNccl; -1 if it has none
   OnUpdate on_update = OnUpdate::kFinish;
 };
 
@@ -51,9 +51,8 @@ inline constexpr RolloutProtocol kRolloutProtocols[] = {
 };
 
 // Makes the workers of rollout.endpoints, and does not connect. The other options are those of
-// `common`. Returns INVALID_ARGUMENT, naming the endpoint, if it is malformed or comes twice, and
-// if TLS files are given and no endpoint uses TLS; and the errors of CheckApiKey and
-// MakeRolloutWorker.
+// `common`. Returns INVALID_ARGUMENT if an endpoint is malformed or is given twice, and the errors
+// of CheckApiKey, CheckTlsUse and MakeRolloutWorker.
 absl::StatusOr<std::vector<std::unique_ptr<RolloutWorker>>> MakeRolloutWorkers(
     const std::vector<std::string>& endpoints, const RolloutWorkerOptions& common);
 

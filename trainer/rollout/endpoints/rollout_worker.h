@@ -1,10 +1,10 @@
 // One server that generates rollouts with weights that the trainer gives it. RemoteRolloutEngine
 // (remote_rollout_engine.h) asks several of them.
 //
-// Threads: several threads call Generate at once, up to the engine's limit per worker. One other
-// thread calls Check and SetWeights. It calls Check even while a Generate runs, because one request
-// can lose the worker while others still wait for their answers; SetWeights only while none runs.
-// All calls block.
+// Threads: several threads call Generate concurrently, up to the engine's limit per worker. One
+// other thread calls Check and SetWeights. It calls SetWeights only while no Generate runs, but
+// Check at any time, because a request can lose the worker while others still wait for their
+// answers. All calls block.
 //
 // Errors of all calls, by what the engine does about them:
 //   UNAVAILABLE, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, INTERNAL, UNKNOWN
@@ -15,7 +15,7 @@
 //                or someone else has given it others. SetWeights is called, then it is asked again.
 //                A request that is answered with it again and again ends with FAILED_PRECONDITION.
 //   CANCELLED    the call was stopped by its token.
-//   DATA_LOSS    (SetWeights) the weights did not arrive as they were sent. As for a lost worker.
+//   DATA_LOSS    (SetWeights) the weights did not arrive as they were sent. The worker is lost.
 //   DATA_LOSS    (Generate) the answer breaks the protocol. The worker is left out from then on.
 //   everything else
 //                Check and SetWeights: the worker can never be used and is left out for good; at
@@ -48,8 +48,8 @@ struct RolloutNeeds {
   SamplingParams sampling;  // of the rollouts, without a seed
 };
 
-// The student's own log-probs of a short sequence, by which a worker whose server may read weights
-// wrongly can be checked.
+// The student's own log-probs of a short sequence. They show whether a server has read the weights
+// correctly.
 struct WeightProbe {
   std::vector<int32_t> token_ids;  // [P], P >= 2
   std::vector<float> log_probs;    // [P - 1] of tokens 1 to P - 1 at temperature 1
@@ -68,7 +68,7 @@ struct PolicyWeights {
   WeightProbe probe;            // empty unless a worker needs it
 };
 
-// A generated response with the version of the weights that have made all of its tokens. The engine
+// A generated response with the version of the weights that generated all of its tokens. The engine
 // fills in the prompt, the source and the policy_version.
 struct WorkerRollout : Rollout {
   std::string version;  // PolicyWeights::version, as the server reports it
@@ -79,17 +79,17 @@ class RolloutWorker {
   virtual ~RolloutWorker() = default;
   // The endpoint as the user wrote it.
   virtual const std::string& address() const = 0;
-  // Whether SetWeights compares the server's log-probs with PolicyWeights::probe.
+  // Returns whether SetWeights compares the server's log-probs with PolicyWeights::probe.
   virtual bool needs_probe() const { return false; }
   // Asks whether the server is up, takes weights, and can generate what the run needs. Called at
   // the start, and again before a lost worker is used again.
   virtual absl::Status Check(const RolloutNeeds& needs, const std::stop_token& stop) = 0;
   // Gives the server these weights. If it returns OK, the server has them, and every answer to a
-  // later request is of this version or of one that was set after it. Setting the weights that the
-  // server has already is cheap.
+  // later request is of this version or of one that was set after it. The call is cheap if the
+  // server has these weights already.
   virtual absl::Status SetWeights(const PolicyWeights& weights, const std::stop_token& stop) = 0;
-  // Generates the response to a request, as its seed decides. REQUIRES: SetWeights has returned OK
-  // for `weights`, whose step is request.policy_version; request.given_ids is empty.
+  // Generates the response to a request, which its seed determines. REQUIRES: SetWeights has
+  // returned OK for `weights`, whose step is request.policy_version; request.given_ids is empty.
   virtual absl::StatusOr<WorkerRollout> Generate(const RolloutRequest& request,
                                                  const PolicyWeights& weights,
                                                  const std::stop_token& stop) = 0;

@@ -9,8 +9,8 @@
 //
 // With rollout.weight_transfer nccl the server gets the tensors instead (vllm_transfer.h).
 // The directory must exist on the server's machine: a reload that fails ends vLLM's engine. The
-// routes that change weights ask for no key (vLLM guards /v1 and /inference alone), so whoever
-// reaches the port can change the weights.
+// routes that change weights ask for no key, because vLLM guards only /v1 and /inference. So anyone
+// who reaches the port can change the weights.
 //
 // Threads and errors: as RolloutWorker.
 #include <absl/base/thread_annotations.h>
@@ -39,7 +39,7 @@ constexpr char kGeneratePath[] = "/inference/v1/generate";
 // The version of a server whose weights are being changed, or could not be.
 constexpr char kUpdatingVersion[] = "updating";
 constexpr char kNoArguments[] = "{}";
-// The limit of a resume after a failed update, for which the end of a run waits.
+// The limit of a resume after a failed update. The end of a run waits for the resume.
 constexpr absl::Duration kResumeLimit = absl::Seconds(10);
 
 // Returns the limit on the size of a response's JSON.
@@ -48,8 +48,8 @@ int64_t MaxRolloutBytes(const SamplingParams& sampling) {
   return 65536 + sampling.max_new_tokens * (sampling.num_log_probs + 3) * kEntryBytes;
 }
 
-// Returns the error of a request, with the flag that vLLM must be started with if the server does
-// not have the route.
+// Returns the error of a request. If the server does not have the route, it names the flag with
+// which vLLM must be started.
 absl::Status ExplainMissingRoute(const absl::Status& error, const char* flag) {
   if (!absl::IsNotFound(error) && !absl::IsPermissionDenied(error)) return error;
   return FailedPrecondition(error.message(), "; start vLLM with ", flag);
@@ -89,13 +89,13 @@ class VllmRolloutWorker final : public RolloutWorker {
                             const std::stop_token& stop);
   // Lets generation continue after an update that failed or was cancelled.
   void ResumeAfterFailure();
-  // Makes the server read a directory, or sends what is in it. If the server has a head of its own
+  // Makes the server read a directory, or sends its tensors. If the server has a head of its own
   // and the student's is tied, the weights are those of a copy that has a head, too.
   absl::Status Reload(const ServerFacts& facts, std::string directory, const std::stop_token& stop);
   absl::Status CompareWithProbe(const ServerFacts& facts, const WeightProbe& probe,
                                 const std::stop_token& stop);
-  // Returns the facts of the last Check. Each call takes them once, so that a Check beside it does
-  // not affect it.
+  // Returns the facts of the last Check. Each public call takes them once, so that a concurrent
+  // Check does not affect it.
   std::shared_ptr<const ServerFacts> LastFacts() const {
     absl::MutexLock lock(&mutex_);
     return facts_;
@@ -140,7 +140,7 @@ absl::Status VllmRolloutWorker::Check(const RolloutNeeds& needs, const std::stop
   TAOPD_RETURN_IF_ERROR(CheckVllmServesRollouts(server_info, needs));
   auto facts =
       std::make_shared<const ServerFacts>(ServerFacts{needs, std::move(server_info), model.id});
-  // A trainer that has died may have left it paused.
+  // A trainer that has died may have left the server paused.
   TAOPD_RETURN_IF_ERROR(Ask("/resume", kNoArguments, stop).status());
   TAOPD_RETURN_IF_ERROR(CheckVocabulary(*facts, stop));
   absl::MutexLock lock(&mutex_);
@@ -197,8 +197,8 @@ absl::Status VllmRolloutWorker::UpdatePaused(const ServerFacts& facts, const Pol
   return Ask("/resume", kNoArguments, stop).status();
 }
 
-// A worker that is left out is not checked again, so nobody else would resume its server. Its
-// version is "updating", so that no answer is taken for one of either weights.
+// A worker that is left out is not checked again, so nobody else would resume its server. The
+// version stays "updating", so no answer counts as one of the old or of the new weights.
 void VllmRolloutWorker::ResumeAfterFailure() {
   const absl::Status resumed =
       Ask("/resume", kNoArguments, {}, kMaxReplyBytes, kResumeLimit).status();
@@ -211,7 +211,7 @@ absl::Status VllmRolloutWorker::Reload(const ServerFacts& facts, std::string dir
                                        const std::stop_token& stop) {
   std::unique_ptr<UntiedHead> untied;
   if (facts.needs.has_tied_head && facts.info.unties_head) {
-    // Several workers may read the same directory at once.
+    // Several workers may read the same directory concurrently.
     std::string path = Concat(directory, "-untied-", options_.server.address);
     std::replace_if(
         path.end() - static_cast<int64_t>(options_.server.address.size()), path.end(),
@@ -241,8 +241,9 @@ absl::Status VllmRolloutWorker::CompareWithProbe(const ServerFacts& facts, const
   if (gap <= limit) return absl::OkStatus();
   return FailedPrecondition(
       "after the weights were loaded, its log-probs differ from the student's by ", gap,
-      " in the mean, above the limit of ", limit,
-      ": vLLM has not taken every tensor, or computes another model (see the warnings in its log)");
+      " on average, above the limit of ", limit,
+      ": vLLM has not loaded every tensor, or computes another model (see the warnings in its "
+      "log)");
 }
 
 absl::StatusOr<WorkerRollout> VllmRolloutWorker::Generate(const RolloutRequest& request,

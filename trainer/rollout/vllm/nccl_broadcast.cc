@@ -1,4 +1,4 @@
-// WeightBroadcast over NCCL. It knows the CUDA runtime and NCCL, and no LibTorch: the tensors come
+// WeightBroadcast over NCCL. It uses the CUDA runtime and NCCL but not LibTorch: the tensors come
 // from files that are mapped into memory.
 //
 // The communicator does not block, so that a server that never joins, or is lost, ends a call by
@@ -86,7 +86,7 @@ class NcclBroadcast final : public WeightBroadcast {
       TAOPD_RETURN_IF_ERROR(Finish(keep_waiting));
       TAOPD_RETURN_IF_ERROR(Reserve(tensor.bytes.size()));
     }
-    // In the order of the stream: the copy waits for the broadcast of the tensor before.
+    // The stream keeps the order: the copy waits for the broadcast of the previous tensor.
     TAOPD_RETURN_IF_ERROR(
         StatusOfCuda(cudaMemcpyAsync(buffer_, tensor.bytes.data(), tensor.bytes.size(),
                                      cudaMemcpyHostToDevice, stream_),

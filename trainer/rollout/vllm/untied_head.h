@@ -14,8 +14,8 @@ namespace taopd {
 // all files.
 class UntiedHead {
  public:
-  // Makes `path`, in the same directory as `model_dir`; what a process that has died left there is
-  // replaced. Returns DATA_LOSS if the model has no embedding, and errors of the file system.
+  // Makes `path`, which must be beside `model_dir`, and replaces what a killed process has left
+  // there. Returns DATA_LOSS if the model has no embedding, and errors of the file system.
   static absl::StatusOr<std::unique_ptr<UntiedHead>> Make(const std::string& model_dir,
                                                           const std::string& path);
   ~UntiedHead();

@@ -26,7 +26,7 @@ absl::StatusOr<Json> ParseVllmReply(const std::string& body) {
   return reply;
 }
 
-// The value at a path of keys; null if there is none.
+// Returns the value at a path of keys, or null if there is none.
 const Json& At(const Json& value, std::initializer_list<const char*> path) {
   static const Json kNothing;
   const Json* at = &value;
@@ -52,7 +52,7 @@ absl::StatusOr<int32_t> ParseId(const Json& value, int64_t vocab_size) {
 absl::StatusOr<float> ParseLogProb(const Json& value, const char* name) {
   const double log_prob =
       value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();
-  // No token is sampled that has the logarithm of zero.
+  // A token of probability zero is never sampled.
   if (log_prob > kVllmLogOfZero && log_prob <= kLogProbSlack) return static_cast<float>(log_prob);
   return BadVllmReply(Concat(name, " has a logprob that is not a number in (", kVllmLogOfZero,
                              ", 0]: ", value.dump()));
@@ -84,7 +84,7 @@ absl::Status AppendTopIds(const Json& entry, int64_t k, int64_t vocab_size,
   return absl::OkStatus();
 }
 
-// Fills the version, if one version has made all `num_tokens` tokens.
+// Fills in the version, if one version generated all `num_tokens` tokens.
 absl::Status ParseVersion(const Json& choice, int64_t num_tokens, std::string* version) {
   const Json& spans = At(choice, {"weight_versions"});
   if (!spans.is_array() || spans.empty()) {

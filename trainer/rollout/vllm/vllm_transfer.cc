@@ -102,7 +102,7 @@ absl::Status VllmTransfer::Send(const std::string& directory, const std::stop_to
   if (sent.ok()) sent = Update(directory, stop);
   if (sent.ok() || group_ == nullptr) return sent;
   group_.reset();
-  // The server's end of a group that has failed. It may not answer any more.
+  // Closes the server's end of the failed group. The server may not answer any more.
   ask_("/shutdown_weight_transfer_engine", kEmptyRequest, stop).status().IgnoreError();
   return sent;
 }

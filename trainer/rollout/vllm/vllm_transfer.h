@@ -8,8 +8,8 @@
 //                                 tensors in that order
 //   /finish_weight_update
 //
-// It has not been run with a GPU. Its messages and their order are tested with a group that only
-// counts.
+// This code has not been run with a GPU. Its messages and their order are tested with a group that
+// only counts.
 #pragma once
 
 #include <absl/time/time.h>
@@ -28,7 +28,7 @@ namespace taopd {
 class VllmTransfer {
  public:
   // Sends a request to the server, a GET if `body` is empty, and returns the reply's body. Two
-  // threads may call it at once.
+  // threads may call it concurrently.
   using Ask = std::function<absl::StatusOr<std::string>(
       const std::string& path, const std::string& body, const std::stop_token& stop)>;
   using MakeBroadcast = std::function<absl::StatusOr<std::unique_ptr<WeightBroadcast>>()>;
@@ -37,8 +37,8 @@ class VllmTransfer {
       : ask_(std::move(ask)), make_broadcast_(std::move(make_broadcast)) {}
 
   // Replaces the server's weights by those of a model's directory, which only this process reads.
-  // Makes the group first if there is none. After an error there is none. Returns the errors of
-  // `ask` and of WeightBroadcast, and DATA_LOSS for a directory that cannot be read.
+  // Makes the group first if there is none. An error ends the group. Returns the errors of `ask`
+  // and of WeightBroadcast, and DATA_LOSS for a directory that cannot be read.
   absl::Status Send(const std::string& directory, const std::stop_token& stop);
 
  private:

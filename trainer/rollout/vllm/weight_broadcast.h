@@ -16,7 +16,7 @@ namespace taopd {
 
 class WeightBroadcast {
  public:
-  // Asked again and again while a call waits for the others. An error ends the call with it.
+  // Runs repeatedly while a call waits for the other ranks. The call ends with an error from it.
   using KeepWaiting = std::function<absl::Status()>;
 
   // Leaves the group.
@@ -26,7 +26,7 @@ class WeightBroadcast {
   // Waits until a group of `num_ranks` is complete, and does the all-reduce of one number with
   // which vLLM begins. Call it first, once.
   virtual absl::Status Join(int64_t num_ranks, const KeepWaiting& keep_waiting) = 0;
-  // Begins to broadcast a tensor, whose bytes must stay until Finish has returned.
+  // Begins to broadcast a tensor, whose bytes must stay valid until Finish has returned.
   virtual absl::Status Send(const TensorView& tensor, const KeepWaiting& keep_waiting) = 0;
   // Waits until every tensor has arrived.
   virtual absl::Status Finish(const KeepWaiting& keep_waiting) = 0;
@@ -35,7 +35,7 @@ class WeightBroadcast {
 // Makes a group over NCCL for the GPU `device`. Returns INVALID_ARGUMENT, with what to use instead,
 // if the program is built without NCCL.
 absl::StatusOr<std::unique_ptr<WeightBroadcast>> MakeNcclBroadcast(int device);
-// Whether it is built with NCCL.
+// Returns whether the program is built with NCCL.
 bool HasNcclBroadcast();
 
 }  // namespace taopd

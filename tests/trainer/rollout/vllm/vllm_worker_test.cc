@@ -112,7 +112,7 @@ TEST_F(VllmWorkerTest, AHeadThatDoesNotFollowIsFound) {
   vllm_.head_stays = true;
   ASSERT_OK(Worker().Check(needs_, never_));
   EXPECT_ERROR(Worker().SetWeights(Weights("000001-a", "one"), never_), kFailedPrecondition,
-               "vLLM has not taken every tensor");
+               "vLLM has not loaded every tensor");
   EXPECT_EQ(vllm_.version(), "updating");
 }
 
