@@ -16,11 +16,11 @@ namespace taopd::report {
 namespace {
 
 constexpr char kSeed[] = "run.seed";
-// Each seed of a comparison may have its own.
+// Settings whose values may differ between the seeds of a group.
 constexpr const char* kPerSeed[] = {"student.model", "model.init", "data.train", "data.val",
                                     "teacher.endpoints"};
 
-bool TellsNothingApart(const std::string& path) {
+bool IsNeverCompared(const std::string& path) {
   return path == "run.dir" || path == "run.name" || path == kSeed || absl::EndsWith(path, "_port");
 }
 
@@ -28,13 +28,13 @@ bool IsPerSeed(const std::string& path) {
   return std::find(std::begin(kPerSeed), std::end(kPerSeed), path) != std::end(kPerSeed);
 }
 
-// Returns the paths of all runs' settings that not all of them have with one value.
+// Returns the paths of the settings whose values are not the same in all runs.
 std::vector<std::string> Differing(const std::vector<RunRecord>& runs) {
   std::vector<std::string> paths;
   std::set<std::string> seen;
   for (const RunRecord& run : runs) {
     for (const auto& [path, value] : run.settings) {
-      if (TellsNothingApart(path) || !seen.insert(path).second) continue;
+      if (IsNeverCompared(path) || !seen.insert(path).second) continue;
       const bool differs = std::any_of(runs.begin(), runs.end(), [&](const RunRecord& other) {
         return other.SettingValue(path) != value;
       });
@@ -53,7 +53,7 @@ bool RepeatsASeed(const std::vector<size_t>& group, const std::vector<RunRecord>
   });
 }
 
-// Splits the groups for which `splits` holds by the runs' values of `key`.
+// Splits the groups for which `splits` holds, by the runs' values of `key`.
 template <typename Splits, typename Key>
 Groups Split(const Groups& groups, const Splits& splits, const Key& key) {
   Groups parts;
@@ -73,12 +73,12 @@ Groups Split(const Groups& groups, const Splits& splits, const Key& key) {
   return parts;
 }
 
-// Groups the runs, and takes from `paths` the settings that told no groups apart.
+// Groups the runs, and removes from `paths` the settings that distinguish no groups.
 Groups GroupRuns(const std::vector<RunRecord>& runs, std::vector<std::string>* paths) {
   Groups groups(1);
   for (size_t run = 0; run < runs.size(); ++run) groups[0].push_back(run);
   const auto repeats = [&](const std::vector<size_t>& group) { return RepeatsASeed(group, runs); };
-  std::vector<std::string> telling;
+  std::vector<std::string> distinguishing;
   for (const bool per_seed : {false, true}) {
     for (const std::string& path : *paths) {
       if (IsPerSeed(path) != per_seed) continue;
@@ -86,10 +86,10 @@ Groups GroupRuns(const std::vector<RunRecord>& runs, std::vector<std::string>* p
       groups = Split(
           groups, [&](const std::vector<size_t>& group) { return !per_seed || repeats(group); },
           [&](size_t run) { return runs[run].SettingValue(path); });
-      if (!per_seed || groups.size() > num_before) telling.push_back(path);
+      if (!per_seed || groups.size() > num_before) distinguishing.push_back(path);
     }
   }
-  *paths = std::move(telling);
+  *paths = std::move(distinguishing);
   return Split(
       groups,
       [&](const std::vector<size_t>& group) {
@@ -104,7 +104,7 @@ std::string ShortPath(const std::string& path) {
   return stem.substr(stem.rfind('.') + 1);
 }
 
-// Names the lines of groups by what tells them apart.
+// Names the lines by the settings that distinguish them.
 void NameLines(const std::vector<std::string>& paths, std::vector<RunRecord>* lines) {
   std::map<std::string, int> num_short;
   for (const std::string& path : paths) ++num_short[ShortPath(path)];
@@ -114,8 +114,8 @@ void NameLines(const std::vector<std::string>& paths, std::vector<RunRecord>* li
     for (const std::string& path : paths) {
       const std::string key = num_short[ShortPath(path)] > 1 ? path : ShortPath(path);
       const std::string value = line.SettingValue(path);
-      const bool speaks = absl::EndsWith(path, ".name");
-      parts.push_back(speaks && !value.empty() ? value : key + "=" + value);
+      const bool is_name = absl::EndsWith(path, ".name");
+      parts.push_back(is_name && !value.empty() ? value : key + "=" + value);
     }
     if (!parts.empty()) line.name = absl::StrJoin(parts, ", ");
     if (const int nth = ++num_seen[line.name]; nth > 1) line.name += Concat(" (", nth, ")");
@@ -129,7 +129,7 @@ struct Range {
   size_t num_runs = 0;
 };
 
-// Adds the mean of a metric and its range at the steps that all runs which have it recorded.
+// Adds the mean and the range of a metric at the steps that all of these runs recorded.
 void AddMean(const std::string& metric, const std::vector<const Series*>& runs, RunRecord* line) {
   std::map<int64_t, Range> by_step;
   for (const Series* series : runs) {
@@ -183,7 +183,7 @@ RunRecord MeanOf(const std::vector<RunRecord>& runs, const std::vector<size_t>& 
   return line;
 }
 
-// Says which runs of a group have fewer steps than its longest: its mean ends with them.
+// Notes the runs that end before the longest of their group: the mean needs a value of every run.
 void NoteShortRuns(const std::vector<RunRecord>& runs, const std::vector<size_t>& group,
                    const std::string& name, std::vector<std::string>* notes) {
   int64_t longest = 0;
@@ -191,7 +191,7 @@ void NoteShortRuns(const std::vector<RunRecord>& runs, const std::vector<size_t>
   for (const size_t i : group) {
     if (runs[i].LastStep() == longest) continue;
     notes->push_back(Concat(name, ": ", runs[i].name, " ends at step ", runs[i].LastStep(), " of ",
-                            longest, ", and with it the mean."));
+                            longest, "; the mean covers only the steps that all runs have."));
   }
 }
 

@@ -8,9 +8,9 @@
 //                   endings "_low", "_high" and "_n"; "student_kl_to_teacher_before" and
 //                   "student_kl_to_teacher_after"; "steps" and "seconds"
 //   model/          its config.json says that the run has ended, as summary.json does
-//   config.yaml     shown as it is; of several runs, it tells which belong together (comparison.h)
-//   samples.jsonl   one generation a line: {"step", "when": "before" | "after" | "eval", "prompt",
-//                   "response", "answer"?, "correct"?}
+//   config.yaml     shown unchanged; it tells which of several runs belong together (comparison.h)
+//   samples.jsonl   one generation per line: {"step", "when": "before" | "after" | "eval",
+//                   "prompt", "response", "answer"?, "correct"?}
 //
 // A path may also name a file of `taopd-trainer bandit` (trainer/bandit/bandit_file.h), which
 // becomes a section with the paper's two figures.

@@ -163,8 +163,8 @@ Path PathOf(const std::string& dir) {
   return parts;
 }
 
-// Cuts off what all paths begin with, and keeps the last part of each.
-void CutCommonBegin(std::vector<Path>* paths) {
+// Removes the parts with which all paths begin, but keeps the last part of each.
+void RemoveCommonPrefix(std::vector<Path>* paths) {
   const auto cut = [&](const Path& path) {
     return path.size() > 1 && path.front() == paths->front().front();
   };
@@ -173,7 +173,7 @@ void CutCommonBegin(std::vector<Path>* paths) {
   }
 }
 
-void CutCommonEnd(std::vector<Path>* paths) {
+void RemoveCommonSuffix(std::vector<Path>* paths) {
   const auto cut = [&](const Path& path) {
     return path.size() > 1 && path.back() == paths->front().back();
   };
@@ -250,8 +250,8 @@ void NameRuns(std::vector<RunRecord>* runs) {
     paths.push_back(PathOf(run.dir));
   }
   if (runs->empty()) return;
-  CutCommonBegin(&paths);
-  CutCommonEnd(&paths);
+  RemoveCommonPrefix(&paths);
+  RemoveCommonSuffix(&paths);
   std::map<std::string, int> num_seen;
   for (size_t i = 0; i < runs->size(); ++i) {
     RunRecord& run = (*runs)[i];

@@ -96,7 +96,7 @@ Scale ValueScale(const std::vector<Line>& lines, const ScaleOptions& options) {
   return MakeScale(values, options);
 }
 
-// The limit for each line. Decimated keeps up to twice as many.
+// The limit on the points of each line. Decimated keeps up to twice as many.
 constexpr int kMaxPoints = 300;
 
 std::string RenderAxes(const Plot& plot) {

@@ -141,7 +141,7 @@ std::vector<ChartSpec> TermCharts(const std::vector<RunRecord>& runs) {
   return charts;
 }
 
-// Returns whether the runs have trained without rollouts, which most charts are about.
+// Returns whether the runs trained without rollouts, which most charts show.
 bool AreSupervised(const std::vector<RunRecord>& runs) {
   bool has_loss = false;
   for (const RunRecord& run : runs) {

@@ -16,8 +16,8 @@ struct ContourFrame {
 using Grid = std::vector<std::vector<double>>;
 
 // Returns the numbers 1, 2 and 5 times a power of ten inside the range of the values, in ascending
-// order. If there are more than kMaxLevels, the highest are left out, because optimizers end on low
-// ground.
+// order. If there are more than kMaxLevels, the highest are left out, because optimizers end at low
+// values.
 inline constexpr size_t kMaxLevels = 12;
 std::vector<double> ContourLevels(const Grid& values);
 

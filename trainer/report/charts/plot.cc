@@ -19,7 +19,7 @@ Series Smoothed(const Series& series, int window, bool geometric) {
   for (int64_t i = 0; i < n; ++i) {
     smoothed[i].value = std::numeric_limits<double>::quiet_NaN();
     if (std::isnan(values[i])) continue;
-    // Every point has a sum of its own: a running sum would keep the rounding errors of one huge
+    // Each point gets a new sum, because a running sum would keep the rounding error of a huge
     // value.
     double sum = 0;
     int count = 0;

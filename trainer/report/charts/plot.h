@@ -25,8 +25,8 @@ int SmoothingWindow(size_t num_points);
 // its lowest and its highest point, so that spikes stay, and a gap if it has one.
 Series Decimated(const Series& series, int max_points);
 
-// Returns at most about `max_points` points of the series, evenly spaced: the same ones of every
-// series with these steps.
+// Returns at most about `max_points` points of the series, evenly spaced. Series with equal steps
+// keep the same ones.
 Series Thinned(const Series& series, int max_points);
 
 // The drawing's own units. The page shows it at about 0.8 to 1.4 times this size.

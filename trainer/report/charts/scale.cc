@@ -69,7 +69,7 @@ void AddLogTicks(const ScaleOptions& options, Scale* scale) {
   const double decades = std::log10(scale->max) - std::log10(scale->min);
   const int every = std::max(1, static_cast<int>(std::ceil(decades / (kNumTicks + 2))));
   std::vector<double> factors = {1};
-  // An axis of few decades has room for ticks within each.
+  // An axis of few decades has space for ticks within each.
   if (scale->max / scale->min < 200) factors = {1, 2, 5};
   for (int decade = low; decade <= high; decade += every) {
     for (const double factor : factors) {

@@ -56,9 +56,9 @@ std::string Duration(double seconds) {
 
 struct Column {
   std::string title;
-  // The number by which the column is sorted.
+  // Returns the number by which the column is sorted.
   std::function<std::optional<double>(const RunResults&)> value;
-  // HTML of a value.
+  // Returns the HTML of a value.
   std::function<std::string(const RunResults&)> cell;
 };
 
@@ -104,22 +104,22 @@ std::string HeadCell(const std::string& title) {
   return "<th scope=\"col\">" + EscapeHtml(title) + "</th>";
 }
 
-// A cell without HTML says that nothing was recorded.
+// Returns a cell. Without HTML it says that nothing was recorded.
 std::string Cell(const std::string& title, const std::string& html, std::optional<double> value) {
   std::string out = "<td data-label=\"" + EscapeHtml(title) + "\"";
   if (value) out += Concat(" data-value=\"", *value, "\"");
   return out + ">" + (html.empty() ? kNone : html) + "</td>";
 }
 
-// A cell of a text, which is sorted as a number if it is one.
+// Returns a cell of a text, which is sorted as a number if it is one.
 std::string TextCell(const std::string& title, const std::string& text) {
   double number = 0;
   const bool is_number = absl::SimpleAtod(text, &number);
   return Cell(title, NameHtml(text), is_number ? std::optional<double>(number) : std::nullopt);
 }
 
-// Returns a <table>. Columns of `settings`, paths, come first, and then that of the seeds unless
-// its title is empty. A column of results stands in the table if one row has something for it.
+// Returns a <table>. The columns of `settings` (paths) come first, and then the column of seeds,
+// unless its title is empty. A column of results is left out if no row has a value for it.
 std::string RenderTable(const std::vector<TableRow>& rows, const std::vector<std::string>& settings,
                         const std::string& seed_title) {
   std::string head = HeadCell("Run");
@@ -202,7 +202,7 @@ std::string Dumbbell(const RunRecord& run, size_t index, const RunResults& resul
   return out + "</div></div>\n";
 }
 
-// A bar for each line, above a common axis and the key. Empty without any accuracy.
+// Returns a bar for each line, above a common axis and the key. Empty without any accuracy.
 std::string RenderBars(const std::vector<RunRecord>& runs, const std::vector<RunResults>& results,
                        bool has_seeds) {
   const bool any_accuracy = std::any_of(results.begin(), results.end(), [](const RunResults& r) {

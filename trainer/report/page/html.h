@@ -11,8 +11,7 @@ namespace taopd::report {
 // characters become U+FFFD.
 std::string EscapeHtml(const std::string& text);
 
-// EscapeHtml for a name. Lines may break after '/' and ',' of it, so that they need not break its
-// words.
+// EscapeHtml for a name, in which lines may break after '/' and ',' instead of inside words.
 std::string NameHtml(const std::string& name);
 
 // Returns JSON for the content of a <script type="application/json">. It has no '<', so that no

@@ -49,7 +49,7 @@ std::string RenderHeader(const std::vector<RunRecord>& runs) {
   return out + "</header>\n";
 }
 
-// The buttons show and hide runs. Without the script they are only the key to the colors.
+// Returns the buttons that show and hide runs. Without the script they are only the color key.
 std::string RenderLegend(const std::vector<RunRecord>& lines) {
   if (lines.size() < 2) return "";
   std::string out = "<nav class=\"legend\" aria-label=\"Runs\">";
@@ -101,7 +101,7 @@ std::string RenderConfigs(const std::vector<RunRecord>& runs, const Comparison& 
          out + "</section>\n";
 }
 
-// Returns the mean of the last values of a metric. They are noisy one by one.
+// Returns the mean of the last values of a metric, because single values are noisy.
 std::optional<double> LastValue(const RunRecord& run, const std::string& metric) {
   constexpr int kNumLast = 10;
   const Series* series = run.Find(metric);
@@ -116,9 +116,9 @@ std::optional<double> LastValue(const RunRecord& run, const std::string& metric)
   return sum / count;
 }
 
-// The numbers that report.js shows and sorts the tables by: for each metric the last value of each
-// run, and of each line the mean, the lowest and the highest of its runs; null where one recorded
-// none.
+// Returns the numbers that report.js shows and sorts the tables by. For each metric they are the
+// last value of each run, and for each line the mean, the lowest and the highest of its runs. They
+// are null where a run recorded none.
 nlohmann::ordered_json MetricData(const std::vector<RunRecord>& runs,
                                   const Comparison& comparison) {
   nlohmann::ordered_json metrics = nlohmann::ordered_json::object();

@@ -18,7 +18,8 @@ struct RunResults {
   // Accuracies. Those of the student are measured before and after training.
   std::optional<Measured> teacher, before, after;
   std::optional<double> kl_before, kl_after;
-  // There is no summary.json: `before` and `after` are the first and the latest evaluation.
+  // True if there is no summary.json. `before` and `after` are then the first and the latest
+  // evaluation.
   bool from_evaluations = false;
   std::optional<double> steps;
   std::optional<double> seconds;
@@ -29,7 +30,7 @@ struct RunResults {
 RunResults ResultsOf(const RunRecord& run);
 
 // Returns the means of a group's results, with the lowest and the highest value of each share as
-// its interval. What one of the runs lacks, the group lacks. One run's results stay as they are.
+// its interval. A result that one of the runs lacks is missing. One run's results stay unchanged.
 RunResults MeanResults(const std::vector<RunResults>& runs);
 
 // Returns the share of the student's initial distance to the teacher's accuracy that training has
