@@ -28,8 +28,7 @@ absl::StatusOr<std::unique_ptr<GenerationWeights>> GenerationWeights::Make(const
   }
   if (!is_same) {
     return InvalidArgument(
-        "the student has other parameters than its config.json describes, of which no copy can be "
-        "made");
+        "the student has other parameters than its config.json describes; they cannot be copied");
   }
   return std::unique_ptr<GenerationWeights>(
       new GenerationWeights(student, std::move(decoder), packs));

@@ -1,5 +1,5 @@
-// The weights of an earlier step, from which rollouts are generated, or which are evaluated, while
-// the optimizer changes the student's: a decoder of its own, into which a version of the student's
+// The weights of an earlier step, which generate rollouts or are evaluated while the optimizer
+// changes the student's. They have a decoder of their own, into which a version of the student's
 // weights is copied.
 //
 // With adapters (student.lora), the two decoders share the frozen base, and a version is a copy of
@@ -23,8 +23,8 @@ class GenerationWeights final : public RolloutWeights {
   // Makes a decoder like `student`, which must outlive the object. Its values are undefined before
   // Take. Returns INVALID_ARGUMENT if the student has other parameters than its configuration
   // describes, and the errors of MakeDecoder.
-  // Without `packs`, nothing is prepared for inference in this process, which then computes with
-  // the decoder as in training, if at all.
+  // Without `packs`, nothing is prepared for inference: this process then uses the decoder as in
+  // training, or not at all.
   static absl::StatusOr<std::unique_ptr<GenerationWeights>> Make(const Decoder* student,
                                                                  bool packs = true);
 

@@ -93,13 +93,13 @@ absl::StatusOr<std::shared_ptr<const PolicyWeights>> PublishedWeights::Publish(i
   weights->step = step;
   weights->sums = SumsOf(snapshot);
   weights->version = VersionOf(step, weights->sums);
-  // After a roll-back a slow worker may still hold this version under its first directory, which is
-  // removed when that worker lets go. The number keeps the two apart.
+  // After a roll-back, a slow worker may still use the first directory of this version, which is
+  // removed when the worker releases it. The number distinguishes the two.
   weights->directory = Concat(directory_, "/", weights->version, "-", ++num_published_);
   TAOPD_RETURN_IF_ERROR(
       Annotate(SaveSnapshot(snapshot, weights->directory), "rollout.weights_dir"));
   if (engine_->needs_probe()) weights->probe = MakeWeightProbe(student_);
-  // The directory is removed when the last worker that reads it has let go of the weights.
+  // The directory is removed when the last worker that reads it has released the weights.
   return std::shared_ptr<const PolicyWeights>(weights.release(), [](const PolicyWeights* old) {
     RemoveAll(old->directory).IgnoreError();
     delete old;

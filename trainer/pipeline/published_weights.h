@@ -2,7 +2,7 @@
 // of their own for each version, with the checksum of each tensor and, if a worker needs them, the
 // student's own log-probs of a short probe.
 //
-// A version's directory is removed when no worker needs it any more; at the end nothing is left. A
+// A version's directory is removed when no worker needs it any more; at the end none is left. A
 // version that is published again gets another directory. A directory that a killed run has left is
 // removed at the next start.
 #pragma once
@@ -19,8 +19,8 @@ namespace taopd {
 
 class PublishedWeights final : public RolloutWeights {
  public:
-  // `directory` belongs to the object, which removes what is in it. `student` and `engine` must
-  // outlive it. Writes nothing yet.
+  // `directory` belongs to the object, which removes its contents. `student` and `engine` must
+  // outlive the object. Writes nothing yet.
   PublishedWeights(Decoder* student, RemoteRolloutEngine* engine, std::string directory);
   ~PublishedWeights() override;
 
@@ -34,7 +34,7 @@ class PublishedWeights final : public RolloutWeights {
   Decoder* const student_;
   RemoteRolloutEngine* const engine_;
   const std::string directory_;
-  const bool had_parent_;  // whether the directory above was there
+  const bool had_parent_;  // whether the parent of the directory existed
   std::atomic<int64_t> version_{-1};
   int64_t num_published_ = 0;
 };

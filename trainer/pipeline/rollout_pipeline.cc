@@ -12,8 +12,8 @@
 namespace taopd {
 namespace {
 
-// Returns whether each rollout can be scored: whether it has the student's most probable tokens, if
-// the support needs them. Stored rollouts of a run with another objective.support may lack them.
+// Returns whether each rollout has the student's most probable tokens, if the support needs them.
+// Stored rollouts of a run with another objective.support may lack them.
 bool HaveCandidates(const TrainConfig& config, const StepInFlight& step) {
   const auto k = static_cast<size_t>(MakeSupportOptions(config, /*vocab_size=*/0).student_top_k);
   return std::all_of(step.rollouts.begin(), step.rollouts.end(), [k](const auto& entry) {

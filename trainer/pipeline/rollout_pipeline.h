@@ -72,7 +72,7 @@ class RolloutPipeline final : public RolloutsAhead {
   RolloutPipeline(const RolloutPipeline&) = delete;
   RolloutPipeline& operator=(const RolloutPipeline&) = delete;
 
-  // Drops what is in flight and begins at `position` with the student's current weights. `stored`
+  // Drops the steps in flight and begins at `position` with the student's current weights. `stored`
   // are the rollouts of a checkpoint of that position. Of these, the first ones whose version is
   // not older than trainer.async_steps allows, and which have the student's most probable tokens if
   // the objective needs them, are used. The others, and rollouts that are missing because
@@ -80,15 +80,16 @@ class RolloutPipeline final : public RolloutsAhead {
   // Returns DATA_LOSS if the rollouts belong to other prompts, and the error of
   // EpochOrder::Restore.
   absl::Status Restart(const PipelinePosition& position, const std::vector<StepInFlight>& stored);
-  // Drops what is in flight. Nothing but Restart may follow.
+  // Drops the steps in flight. The only valid next call is Restart.
   void Drop();
 
   std::shared_ptr<ScoredBatch> Take(int64_t step) override;
   absl::Status StepDone(int64_t num_steps, PhaseTimes* times) override;
 
-  // Returns what a checkpoint at this position must hold, the rollouts of other weights than its
-  // own. Waits until they are generated and, if only this version of the teacher can score them,
-  // scored. Returns the error of a rollout for which that failed: there can be no checkpoint then.
+  // Returns what a checkpoint at this position must hold: the rollouts that come from other weights
+  // than its own. Waits until they are generated and, if only this version of the teacher can score
+  // them, scored. Returns the error of a rollout for which that failed; there can be no checkpoint
+  // then.
   absl::StatusOr<std::vector<StepInFlight>> InFlight(int64_t num_steps, bool is_within_step) const;
 
  private:

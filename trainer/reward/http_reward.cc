@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The start of what a server sent, for messages.
+// Returns the start of a value that a server sent, for messages.
 std::string Shown(const nlohmann::json& value) {
   return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).substr(0, 80);
 }
@@ -131,7 +131,7 @@ absl::StatusOr<std::vector<double>> HttpReward::Ask(const std::vector<RewardSamp
   for (int64_t num_attempts = 1;; ++num_attempts) {
     absl::Duration retry_after;
     const absl::Duration left = std::max(budget - (absl::Now() - start), absl::Milliseconds(1));
-    // Without a budget, one attempt still has its time.
+    // Without a budget, one attempt still gets its full time.
     const absl::Duration timeout =
         budget == absl::ZeroDuration() ? options_.timeout : std::min(options_.timeout, left);
     auto rewards = Attempt(samples, body, timeout, &retry_after);

@@ -69,7 +69,7 @@ class HttpReward final : public RewardSource {
   void Reward(std::vector<RewardSample> samples,
               std::function<void(absl::StatusOr<std::vector<double>>)> done) override;
   RewardStats stats() const override;
-  // Answers the open requests with CANCELLED soon, and later ones at once.
+  // Answers the open requests with CANCELLED soon, and later ones immediately.
   void CancelAll();
 
  private:
@@ -79,7 +79,7 @@ class HttpReward final : public RewardSource {
   absl::StatusOr<std::vector<double>> Attempt(const std::vector<RewardSample>& samples,
                                               const std::string& body, absl::Duration timeout,
                                               absl::Duration* retry_after);
-  // Waits. Returns false, soon, once CancelAll has been called.
+  // Sleeps. Returns false, early, once CancelAll has been called.
   bool Pause(absl::Duration pause);
   void WarnOfOutage(const absl::Status& error);
 
@@ -89,7 +89,7 @@ class HttpReward final : public RewardSource {
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_failing_ ABSL_GUARDED_BY(mutex_) = false;  // the last attempt failed
   RewardStats stats_ ABSL_GUARDED_BY(mutex_);
-  WorkerPool pool_;  // last, because its threads use the rest
+  WorkerPool pool_;  // last, because its threads use the other members
 };
 
 }  // namespace taopd

@@ -1,5 +1,5 @@
-// The trainer's view of whatever judges responses: the responses to a prompt go in, a number for
-// each comes out. Implementations: a grader of this process (MakeGraderReward) and a server in any
+// The trainer's view of a judge of responses: the responses to a prompt go in, a number for each
+// comes out. Implementations: a grader of this process (MakeGraderReward) and a server in any
 // language (http_reward.h).
 //
 // Threads: any thread may call it. `done` runs once per request, on the caller's thread or on one

@@ -62,8 +62,8 @@ struct RewardedGroup {
 // Any thread may call it.
 class StepRewards {
  public:
-  // `prompts` are those of the rollouts, in groups of `group_size` rollouts of one prompt. `name`
-  // begins the samples' ids.
+  // `prompts` are those of the rollouts, in groups of `group_size` rollouts of one prompt. The
+  // samples' ids begin with `name`.
   StepRewards(const StepRewardOptions& options, std::vector<const PromptRecord*> prompts,
               int64_t group_size, std::string name);
 
