@@ -13,9 +13,9 @@
 
 namespace taopd {
 
-// In PEM format. Empty: not given.
+// In PEM format; empty if not given.
 struct TlsPem {
-  std::string ca;    // of those who sign the servers' certificates; empty: the system's list
+  std::string ca;    // the roots of the servers' certificates; if empty, the system's list
   std::string cert;  // of this client
   std::string key;
 };

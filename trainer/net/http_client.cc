@@ -15,7 +15,7 @@ namespace {
 
 constexpr absl::Duration kMaxConnectTime = absl::Seconds(10);
 // A cancelled connection is closed again after each period until its exchange ends, because it may
-// have been opened after the last time.
+// have been opened since.
 constexpr absl::Duration kCloserPeriod = absl::Milliseconds(50);
 
 std::optional<absl::Duration> RetryAfterOf(const httplib::Response& response) {
@@ -48,7 +48,7 @@ void SetTimeouts(absl::Time deadline, httplib::Client* connection) {
   connection->set_write_timeout(left_ms);
 }
 
-// Says what happened, and what to look at.
+// Describes the failure and its likely cause.
 std::string DescribeFailure(httplib::Error error) {
   switch (error) {
     case httplib::Error::Connection:

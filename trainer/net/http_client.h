@@ -89,12 +89,12 @@ class HttpClient {
   const ClientCredentials credentials_;
   absl::Mutex mutex_;
   absl::CondVar changed_;
-  // The connections that nobody uses, of each server.
+  // The idle connections to each server.
   std::vector<std::vector<std::unique_ptr<httplib::Client>>> idle_ ABSL_GUARDED_BY(mutex_);
   ActiveList active_ ABSL_GUARDED_BY(mutex_);
   bool is_cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread closer_;  // last: it uses all of the above
+  std::thread closer_;  // last, because it uses all of the above
 };
 
 }  // namespace taopd

@@ -7,7 +7,7 @@
 namespace taopd {
 namespace {
 
-// The server's own words, in any of the shapes of its errors, or the start of the body.
+// Returns the server's own words, in any of the shapes of its errors, or the start of the body.
 std::string ServersMessage(const std::string& body) {
   const auto value = nlohmann::json::parse(body, nullptr, /*allow_exceptions=*/false);
   if (value.is_object()) {

@@ -9,7 +9,7 @@
 
 namespace taopd {
 
-// The error of a reply other than 200, with the server's own words:
+// Returns the error of a reply other than 200, with the server's own words:
 //   INVALID_ARGUMENT    any status below 500 except the following:
 //   PERMISSION_DENIED   401, 403; says whether a key was sent and where it is read from
 //   NOT_FOUND           404: the server has no such model or path
@@ -28,11 +28,10 @@ inline constexpr absl::Duration kMaxRetryAfter = absl::Seconds(60);
 // A model that a server lists.
 struct ListedModel {
   std::string id;
-  int64_t max_model_len = 0;  // 0: not told
+  int64_t max_model_len = 0;  // 0 if it is not told
 };
 // Finds `wanted`, or the first model if it is empty, in the reply to "GET /v1/models". Returns
-// NOT_FOUND, naming the models that there are, if it is not listed, and DATA_LOSS for a reply of
-// another shape.
+// NOT_FOUND, with the names of the listed models, or DATA_LOSS for a reply of another shape.
 absl::StatusOr<ListedModel> FindListedModel(const std::string& body, const std::string& wanted);
 
 }  // namespace taopd
