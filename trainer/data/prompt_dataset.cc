@@ -52,15 +52,15 @@ class Loader {
   }
 
   void Add(PromptReader::Row row, FileCounts* counts) {
-    counts->num_own_system += row.own_system ? 1 : 0;
-    counts->num_teacher_prompt_missing += row.teacher_prompt_missing ? 1 : 0;
-    if (row.dropped) {
-      counts->num_overlong += row.overlong ? 1 : 0;
+    counts->num_own_system += row.keeps_own_system ? 1 : 0;
+    counts->num_teacher_prompt_missing += row.lacks_teacher_prompt ? 1 : 0;
+    if (row.is_dropped) {
+      counts->num_overlong += row.is_overlong ? 1 : 0;
       return;
     }
     if (SeenBefore(row.record)) ++counts->num_duplicates;
     ++counts->num_records;
-    counts->num_truncated += row.overlong ? 1 : 0;
+    counts->num_truncated += row.is_overlong ? 1 : 0;
     counts->num_unknown_bytes += row.record.num_unknown_bytes;
     dataset_.records.push_back(std::move(row.record));
   }

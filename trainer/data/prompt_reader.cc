@@ -75,7 +75,7 @@ absl::StatusOr<PromptReader::Row> PromptReader::Read(const Json& row, PromptReco
   result.record = std::move(record);
   TAOPD_RETURN_IF_ERROR(ReadPrompt(student_, row, &result));
   TAOPD_RETURN_IF_ERROR(LimitLength(student_, &result));
-  if (result.dropped) return result;
+  if (result.is_dropped) return result;
   TAOPD_RETURN_IF_ERROR(ReadAnswer(row, &result.record));
   TAOPD_RETURN_IF_ERROR(ReadSource(row, &result.record));
   if (!options_.response_key.empty()) TAOPD_RETURN_IF_ERROR(ReadResponse(row, &result.record));
@@ -116,7 +116,8 @@ absl::Status PromptReader::ReadPrompt(const PromptSpec& spec, const Json& row, R
   } else {
     TAOPD_RETURN_IF_ERROR(ReadMessages(spec, row, *prompt, record));
   }
-  if (!prompt_template.system.empty()) result->own_system = !AddSystemMessage(&record->messages);
+  if (!prompt_template.system.empty())
+    result->keeps_own_system = !AddSystemMessage(&record->messages);
   if (options_.messages_as_text) return JoinMessages(spec, record);
   if (!options_.tokenize) return absl::OkStatus();
   if (options_.render == nullptr) {
@@ -197,9 +198,9 @@ absl::Status PromptReader::JoinMessages(const PromptSpec& spec, PromptRecord* re
 absl::Status PromptReader::LimitLength(const PromptSpec& spec, Row* result) const {
   PromptRecord& record = result->record;
   const auto prompt_length = static_cast<int64_t>(record.prompt_ids.size());
-  result->overlong = prompt_length > spec.max_length;
-  if (result->overlong && options_.filter_overlong_prompts) {
-    result->dropped = true;
+  result->is_overlong = prompt_length > spec.max_length;
+  if (result->is_overlong && options_.filter_overlong_prompts) {
+    result->is_dropped = true;
     return absl::OkStatus();
   }
   if (options_.tokenize && tokenizer_ != nullptr) {
@@ -211,7 +212,7 @@ absl::Status PromptReader::LimitLength(const PromptSpec& spec, Row* result) cons
                                ? ": the tokenizer has a token for none of its characters"
                                : "");
   }
-  if (!result->overlong) return absl::OkStatus();
+  if (!result->is_overlong) return absl::OkStatus();
   if (spec.is_teachers) {
     return InvalidArgument("the teacher's prompt has ", prompt_length,
                            " tokens, more than max_teacher_prompt_length leaves room for, ",
@@ -277,14 +278,14 @@ absl::Status PromptReader::ReadTeacherPrompt(const Json& row, Row* result) const
                              " for the teacher's prompt (teacher_prompt_missing plain uses the "
                              "student's prompt, skip drops such rows)");
     }
-    result->teacher_prompt_missing = true;
-    result->dropped = missing == MissingTeacherPrompt::kSkip;
+    result->lacks_teacher_prompt = true;
+    result->is_dropped = missing == MissingTeacherPrompt::kSkip;
     return absl::OkStatus();
   }
   if (!status.ok()) return Annotate(status, "the teacher's prompt");
   TAOPD_RETURN_IF_ERROR(LimitLength(teacher_, &read));
-  result->overlong |= read.overlong;
-  result->dropped |= read.dropped;
+  result->is_overlong |= read.is_overlong;
+  result->is_dropped |= read.is_dropped;
   return StoreTeacherPrompt(std::move(read.record), &result->record.teacher_prompt);
 }
 

@@ -22,10 +22,10 @@ class PromptReader {
 
   struct Row {
     PromptRecord record;
-    bool overlong = false;    // a prompt was longer than its limit
-    bool dropped = false;     // the row was dropped for a prompt; `record` is incomplete
-    bool own_system = false;  // the chat kept its own system message instead of the template's
-    bool teacher_prompt_missing = false;  // a part of the teacher's prompt is missing
+    bool is_overlong = false;           // a prompt was longer than its limit
+    bool is_dropped = false;            // because of a prompt; `record` is then incomplete
+    bool keeps_own_system = false;      // the chat's own system message, not the template's
+    bool lacks_teacher_prompt = false;  // a part of the teacher's prompt is missing
   };
   // `record` holds the id and the default source of the row. Returns INVALID_ARGUMENT with the
   // invalid key.

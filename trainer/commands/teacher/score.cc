@@ -76,8 +76,8 @@ absl::StatusOr<Sequences> ReadSequences(const TrainConfig& config, const std::st
     std::vector<int32_t> teacher_prompt_ids;
     if (prompts != nullptr) {
       TAOPD_ASSIGN_OR_RETURN(PromptReader::Row read, prompts->Read(row));
-      sequences.num_teacher_prompt_missing += read.teacher_prompt_missing ? 1 : 0;
-      if (read.dropped) return absl::OkStatus();
+      sequences.num_teacher_prompt_missing += read.lacks_teacher_prompt ? 1 : 0;
+      if (read.is_dropped) return absl::OkStatus();
       teacher_prompt_ids = std::move(read.record.teacher_prompt.ids);
     }
     sequences.rollouts.push_back(std::move(rollout));
