@@ -55,7 +55,8 @@ class Loader {
     counts->num_own_system += row.keeps_own_system ? 1 : 0;
     counts->num_teacher_prompt_missing += row.lacks_teacher_prompt ? 1 : 0;
     if (row.is_dropped) {
-      counts->num_overlong += row.is_overlong ? 1 : 0;
+      // A row without the teacher's prompt was dropped for that, even if its own was cut.
+      counts->num_overlong += row.is_overlong && !row.lacks_teacher_prompt ? 1 : 0;
       return;
     }
     if (SeenBefore(row.record)) ++counts->num_duplicates;

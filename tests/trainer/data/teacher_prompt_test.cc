@@ -128,6 +128,17 @@ TEST_F(TeacherPromptTest, OverlongPromptsAreRefusedOrDroppedButNeverCut) {
   EXPECT_EQ(data.num_overlong(), 1);
 }
 
+TEST_F(TeacherPromptTest, ARowThatLacksThePromptIsNotCountedAsOverlong) {
+  options_.teacher.row_template = RowTemplate("{prompt}{solution}");
+  options_.teacher.missing = MissingTeacherPrompt::kSkip;
+  options_.truncation = Truncation::kLeft;
+  options_.max_prompt_length = 2;
+  ASSERT_OK_AND_ASSIGN(const PromptDataset data,
+                       Load("{\"prompt\":\"abc\"}\n{\"prompt\":\"ab\",\"solution\":\"c\"}\n"));
+  EXPECT_EQ(data.num_teacher_prompt_missing(), 1);
+  EXPECT_EQ(data.num_overlong(), 0);
+}
+
 TEST_F(TeacherPromptTest, ASiblingLeavesItsMarkAndRoom) {
   options_.teacher.row_template = RowTemplate("{prompt} like {sibling}");
   options_.teacher.max_length = 30;
