@@ -43,7 +43,7 @@ class Grader {
   // `exact`, `numeric` and `auto` take a pattern; with one, `auto` behaves as `exact`.
   //
   // Returns INVALID_ARGUMENT if the name is unknown, if the pattern cannot be compiled or has no
-  // group, or if the grader takes no pattern.
+  // group, or if a grader that takes no pattern gets one.
   static absl::StatusOr<std::unique_ptr<Grader>> Make(const std::string& name,
                                                       const std::string& answer_pattern);
   virtual ~Grader() = default;

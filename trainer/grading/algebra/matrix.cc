@@ -6,11 +6,11 @@
 namespace taopd::grading {
 namespace {
 
-// A product whose elements have more nodes in all is not multiplied out: its factors are shared, so
-// that every factor would multiply the time of a walk over the elements.
+// A product whose elements have more nodes in total is not computed. The elements share the nodes
+// of their factors, so every factor multiplies the time of a walk over them.
 constexpr int64_t kMaxNodes = 1'000'000;
 
-// Takes the nodes of a tree from `*num_left`. Returns false if there are more.
+// Subtracts the nodes of a tree from `*num_left`. Returns false if there are more than that.
 bool TakeNodes(const Expr& e, int64_t* num_left) {
   return --*num_left >= 0 &&
          std::all_of(e.args.begin(), e.args.end(),

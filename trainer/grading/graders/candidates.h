@@ -20,9 +20,8 @@
 
 namespace taopd::grading {
 
-// One place in a response where an answer may stand.
-// [begin, end) is the place. Exactly one of `pieces`, `arithmetic` and `number` is not empty; all
-// of them are views into the response.
+// The place [begin, end) in a response, where an answer may stand. Exactly one of `pieces`,
+// `arithmetic` and `number` is not empty; all of them are views into the response.
 struct Candidate {
   size_t begin = 0, end = 0;
   // LaTeX: one piece, or several joined by "and", "or" or commas.

@@ -14,7 +14,7 @@ constexpr size_t kMaxLatexBytes = 20000;
 
 // Returns whether an answer is about complex numbers. The signs are a lone i, \mathbb{C}, \det, a
 // trace or a rank, and real and imaginary parts.
-bool SpeaksOfComplexNumbers(std::string_view latex) {
+bool IsAboutComplexNumbers(std::string_view latex) {
   for (const std::string_view sign :
        {"\\mathbb{C}", "\\text{i}", "\\mathrm{i}", "\\imath", "\\det", "\\operatorname{tr}",
         "\\operatorname{rank}", "\\text{rank}", "\\arg{", "\\Re{", "\\Im{", "\\operatorname{Re}",
@@ -318,7 +318,7 @@ ExprPtr Parse(std::string_view latex) {
   if (latex.size() > kMaxLatexBytes) return nullptr;
   const auto tokens = Tokenize(latex);
   if (!tokens) return nullptr;
-  return Parser(*tokens, !SpeaksOfComplexNumbers(latex)).Answer(latex);
+  return Parser(*tokens, !IsAboutComplexNumbers(latex)).Answer(latex);
 }
 
 }  // namespace taopd::grading::latex
