@@ -36,7 +36,7 @@ bool IsConversation(const nlohmann::ordered_json& row, const ConversationKeys& k
 // Returns one row for each learned turn, with the other members of `row`. A message of the
 // assistant with "weight": 0 is not learned, as in OpenAI's rows; "weight" is removed from all
 // messages. Returns INVALID_ARGUMENT if the messages are not a list that ends with the assistant's
-// turn, if no turn is learned, and for tools, which no template gets.
+// turn, if no turn is learned, or if the row has tools, which are not passed to templates.
 absl::StatusOr<std::vector<nlohmann::ordered_json>> SplitConversation(
     const nlohmann::ordered_json& row, const ConversationKeys& keys, AssistantTurns turns);
 

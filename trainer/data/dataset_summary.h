@@ -30,7 +30,7 @@ LengthHistogram MeasureLengths(std::vector<int64_t> lengths);
 struct SummaryOptions {
   std::vector<double> weights;           // one per file; if empty, every file has the weight 1
   int64_t num_samples = 3;               // number of records shown, spread evenly over the data set
-  const Tokenizer* tokenizer = nullptr;  // shows given responses as text; if null, as ids alone
+  const Tokenizer* tokenizer = nullptr;  // shows given responses as text; if null, as ids only
 };
 // `name` is the setting that names the files: data.train or data.val. The lengths of the teacher's
 // own prompts leave out those with a {sibling}, which are not tokenized yet.

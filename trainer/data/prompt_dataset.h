@@ -71,8 +71,8 @@ struct DatasetOptions {
   bool text_as_chat = false;
   // Turns a chat into text: the contents of its messages with an empty line between them.
   bool messages_as_text = false;
-  RenderMessages render;           // renders prompts; if null, messages are refused
-  RenderMessages render_finished;  // renders prompts with their responses; likewise
+  RenderMessages render;           // renders prompts; if null, prompts of messages are refused
+  RenderMessages render_finished;  // the same for prompts with their responses
   // False if a server tokenizes the prompts. The tokenizer and `render` are not used then.
   bool tokenize = true;
   // Applies to text prompts only; a chat template writes its own special tokens.
@@ -100,7 +100,7 @@ struct FileCounts {
   int64_t num_duplicates = 0;     // rows seen before, in this file or an earlier one
   // Chats that keep their own system message instead of the template's.
   int64_t num_own_system = 0;
-  // Rows for which a part of the teacher's prompt is missing: dropped, or used with the student's.
+  // Rows that lack a part of the teacher's prompt. They are dropped, or use the student's.
   int64_t num_teacher_prompt_missing = 0;
 };
 

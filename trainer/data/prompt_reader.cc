@@ -145,7 +145,7 @@ absl::Status PromptReader::ReadMessages(const PromptSpec& spec, const Json& row,
     const std::string what = name.empty() ? std::string("data.teacher_prompt_template")
                                           : Concat("the prompt template ", name);
     return InvalidArgument("\"", key, "\": the last message is not a user's text, so ", what,
-                           " has no question to stand around");
+                           " has no question to fill in");
   }
   TAOPD_ASSIGN_OR_RETURN(const std::string text, FillTemplates(spec, row, last["content"]));
   last["content"] = text;
@@ -233,7 +233,7 @@ absl::Status PromptReader::LimitLength(const PromptSpec& spec, Row* result) cons
   return absl::OkStatus();
 }
 
-// The tokens of a sibling are reserved; its mark is not sent.
+// Leaves out the mark of a sibling, for which TeacherSpec has reserved tokens.
 absl::Status PromptReader::TokenizePrompt(const PromptSpec& spec, bool add_special_tokens,
                                           PromptRecord* record) const {
   const std::string text = spec.row_template.Has(kSibling)
@@ -382,7 +382,7 @@ absl::Status PromptReader::ReadResponseMessages(const Json& messages, PromptReco
   TAOPD_ASSIGN_OR_RETURN(const std::string text, options_.render_finished(conversation));
   if (!text.starts_with(record->prompt)) {
     return InvalidArgument(
-        "the chat template renders the prompt in another way when \"", key,
+        "the chat template renders the prompt differently when \"", key,
         "\" follows it: give the response as text, or other chat_template_kwargs");
   }
   return Tokenize(text.substr(record->prompt.size()), key, /*add_special_tokens=*/false,

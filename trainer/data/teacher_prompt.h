@@ -23,7 +23,7 @@ inline EnumNames<MissingTeacherPrompt> NamesOf(MissingTeacherPrompt) {
           {MissingTeacherPrompt::kSkip, "skip"}};
 }
 
-// The name that stands in a template for a right response to the same prompt, and its mark in a
+// The name that stands in a template for a correct response to the same prompt, and its mark in a
 // text.
 inline constexpr char kSibling[] = "sibling";
 inline constexpr char kSiblingMark[] = "{sibling}";
@@ -34,7 +34,8 @@ struct TeacherPromptOptions {
   std::string key;
   RowTemplate row_template;
   MissingTeacherPrompt missing = MissingTeacherPrompt::kError;
-  int64_t max_length = INT64_MAX;  // tokens; a longer prompt is an error
+  // Tokens. A longer prompt is an error, unless DatasetOptions::filter_overlong_prompts drops it.
+  int64_t max_length = INT64_MAX;
   // The tokens that are reserved for each {sibling}.
   int64_t sibling_length = 0;
   bool is_used() const { return !key.empty() || !row_template.empty(); }

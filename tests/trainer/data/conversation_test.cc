@@ -128,7 +128,7 @@ TEST_F(ConversationRowsTest, TheRowIsNamedInErrors) {
                kInvalidArgument, "is a list of messages, but \"prompt\" is not");
   header_ = "B:";  // the answer's beginning differs from what the prompt promises
   EXPECT_ERROR(Load({{"messages", {Message("user", "q"), Message("assistant", "r")}}}),
-               kInvalidArgument, "renders the prompt in another way");
+               kInvalidArgument, "renders the prompt differently");
   options_.render_finished = nullptr;
   EXPECT_ERROR(Load({{"messages", {Message("user", "q"), Message("assistant", "r")}}}),
                kInvalidArgument, "the model has no chat template");
