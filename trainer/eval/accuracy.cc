@@ -184,7 +184,7 @@ absl::Status AccuracyEvaluation::GenerateAndGrade() {
       failure = run_.on_wait();
       is_stopped = !failure.ok();
     }
-    // Otherwise the loop would wait for every task that is in progress.
+    // Without a cancellation, the loop would wait for every task that is in progress.
     if (!failure.ok() && !std::exchange(is_cancelled, true)) {
       run_.source->Cancel();
       if (judge_ != nullptr) judge_->Cancel();

@@ -27,7 +27,7 @@ class EvaluationThread {
   // Exchanges results between ranks, as AccuracyPart::gather does.
   using Exchange = std::function<absl::StatusOr<std::vector<std::string>>(
       const absl::StatusOr<std::string>& mine)>;
-  // Evaluates, on the thread. Must call `on_wait` often, and return the error that it returns. May
+  // Evaluates on the object's thread. Must call `on_wait` often, and return any error from it. May
   // call `exchange` once. Must not throw.
   using Measure = std::function<absl::StatusOr<EvalResult>(
       const Exchange& exchange, const std::function<absl::Status()>& on_wait)>;

@@ -58,7 +58,7 @@ absl::StatusOr<EvalJournal> EvalJournal::Open(const std::string& path, const Jso
     std::string line;
     std::getline(file, line);
     TAOPD_ASSIGN_OR_RETURN(size, BytesOfWholeLines(path));
-    // A process that was killed in the first line has left a part of it, which may be nothing.
+    // A process that was killed while it wrote the first line has left a part of it, or nothing.
     const bool is_torn =
         size == 0 && JsonlWriter::LineOf({{"evaluation", evaluation}}).starts_with(line);
     if (!is_torn) {

@@ -1,4 +1,4 @@
-// Judges the responses of an evaluation by a server (eval.grader is a URL), while others are still
+// Lets a server judge the responses of an evaluation (eval.grader is a URL) while others are still
 // generated. The protocol is that of rewards (trainer/reward/http_reward.h); a response whose
 // reward is above kCorrectnessThreshold is correct.
 #pragma once

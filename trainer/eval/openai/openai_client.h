@@ -44,10 +44,10 @@ absl::Status ReadApiKey(const std::string& variable, OpenAiOptions* options);
 // Thread-safe.
 class OpenAiClient {
  public:
-  // `clock` outlives the client. It measures and sleeps the pauses.
+  // `clock`, which must outlive the client, tells the time during pauses and sleeps.
   OpenAiClient(const OpenAiOptions& options, ServerAddress server, Clock* clock);
 
-  // The address of a path, for messages.
+  // Returns the address of a path, for messages.
   std::string AddressOf(const std::string& path) const {
     return server_.Url() + server_.prefix + path;
   }

@@ -64,7 +64,7 @@ void OpenAiSource::Generate(const std::vector<EvalTask>& tasks, const EvalSampli
   for (size_t i = 0; i < num_tasks; ++i) {
     pool_.Enqueue([this, i, &task = tasks[i], sampling, done, stop]() mutable {
       if (stop.stop_requested())
-        return done(i, absl::CancelledError("not asked: the evaluation has failed or was stopped"));
+        return done(i, absl::CancelledError("not sent: the evaluation has failed or was stopped"));
       auto response = Ask(task, sampling, stop.get_token());
       // After a final failure the evaluation ends without the other responses.
       if (!response.ok()) stop.request_stop();

@@ -36,7 +36,7 @@ class OpenAiSource final : public ResponseSource {
   int64_t num_retries() const { return client_.num_retries(); }
   void Generate(const std::vector<EvalTask>& tasks, const EvalSampling& sampling,
                 Done done) override;
-  // Ends the tasks soon, those in flight as well.
+  // Ends the tasks soon, including those in flight.
   void Cancel() override;
 
  private:
@@ -53,7 +53,7 @@ class OpenAiSource final : public ResponseSource {
   absl::Mutex mutex_;
   // Ends the tasks of the last Generate.
   std::stop_source stop_ ABSL_GUARDED_BY(mutex_);
-  WorkerPool pool_;  // last, because its threads use the rest
+  WorkerPool pool_;  // last, because its threads use the other members
 };
 
 }  // namespace taopd
