@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "tests/common/dist/rank_threads.h"
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 #include "tests/trainer/step/tiny_training.h"
@@ -110,6 +111,25 @@ TEST_F(RunLifecycleTest, AWaitForStorageIsNoStall) {
                "the model is given up");
   ASSERT_EQ(num_progress.size(), 2u);
   EXPECT_LT(num_progress[0], num_progress[1]);
+}
+
+TEST_F(RunLifecycleTest, ALostDeviceOfARankEndsAWaitForStorage) {
+  OnRanks(2, ProcessGroupOptions(), [&](ProcessGroup& group) {
+    if (group.is_root()) {
+      CheckpointedRun run({.run_dir = dir_.File("ranks"), .group = &group});
+      RunLifecycle lifecycle(&run, &state_, {.start = absl::Now()});
+      int num_attempts = 0;
+      const absl::Status ended = lifecycle.RetryUntilStored("the model", [&] {
+        ++num_attempts;
+        return Internal("no space");
+      });
+      EXPECT_EQ(ExitCodeOf(ended), kExitInternal);
+      EXPECT_EQ(num_attempts, 1);
+    } else {
+      EXPECT_OK(group.AgreeOnLargest(2));  // as RetryUntilStored does where the device is lost
+    }
+    group.Leave();
+  });
 }
 
 TEST_F(RunLifecycleTest, ASaveThatCannotBePreparedDoesNotWait) {
