@@ -141,7 +141,7 @@ void EndpointPool::SetFailing(size_t index, const absl::Status& error, absl::Tim
   } else if (endpoint.probe_at > now) {
     return;  // the attempt began before the endpoint was closed, so the pause does not grow
   }
-  endpoint.probe_at = now + backoff_->Pause(++endpoint.num_failed_probes);
+  endpoint.probe_at = now + backoff_->PauseAfter(++endpoint.num_failed_probes);
   const bool all_fail = std::all_of(endpoints_.begin(), endpoints_.end(),
                                     [](const Endpoint& e) { return e.is_failing; });
   if (all_fail && outage_since_ == absl::InfiniteFuture()) outage_since_ = now;

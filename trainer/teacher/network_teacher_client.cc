@@ -63,7 +63,7 @@ class NetworkTeacherClient final : public TeacherClient {
         return Unavailable("no teacher endpoint answered within ", absl::FormatDuration(timeout),
                            errors);
       }
-      clock_->SleepFor(std::min(backoff.Pause(num_tries), deadline - clock_->Now()));
+      clock_->SleepFor(std::min(backoff.PauseAfter(num_tries), deadline - clock_->Now()));
     }
   }
 

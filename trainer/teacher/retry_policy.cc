@@ -44,7 +44,7 @@ bool IsRefusal(const absl::Status& status) {
 Backoff::Backoff(const RetryOptions& options)
     : initial_(options.initial_backoff), max_(options.max_backoff), jitter_(options.jitter_seed) {}
 
-absl::Duration Backoff::Pause(int64_t num_failures) {
+absl::Duration Backoff::PauseAfter(int64_t num_failures) {
   const double growth = std::exp2(static_cast<double>(std::min<int64_t>(num_failures - 1, 62)));
   return std::min(max_, initial_ * growth) * jitter_.NextUniform();
 }

@@ -61,7 +61,7 @@ class Backoff {
  public:
   explicit Backoff(const RetryOptions& options);
   // Returns the pause after the n-th failure, n >= 1 (RetryOptions::initial_backoff).
-  absl::Duration Pause(int64_t num_failures);
+  absl::Duration PauseAfter(int64_t num_failures);
 
  private:
   const absl::Duration initial_;

@@ -296,7 +296,7 @@ std::optional<RetryingClient::Answer> RetryingClient::RequeueLocked(
   if (pending->num_failures % num_endpoints == 0 ||
       !endpoints_.AnotherIsOpen(attempt.endpoint, now)) {
     const int64_t round = (pending->num_failures + num_endpoints - 1) / num_endpoints;
-    pending->not_before = now + backoff_.Pause(round);
+    pending->not_before = now + backoff_.PauseAfter(round);
   }
   // Put it at the front, because it has waited longer than the others.
   queue_.push_front(std::move(pending));

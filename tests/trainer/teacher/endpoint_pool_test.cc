@@ -162,7 +162,7 @@ TEST(BackoffTest, PausesDoubleUpToTheLimit) {
        {std::pair(1, absl::Seconds(1)), std::pair(3, absl::Seconds(4)), std::pair(4, kMaxPause),
         std::pair(1000, kMaxPause)}) {
     absl::Duration longest;
-    for (int i = 0; i < 1000; ++i) longest = std::max(longest, backoff.Pause(num_failures));
+    for (int i = 0; i < 1000; ++i) longest = std::max(longest, backoff.PauseAfter(num_failures));
     EXPECT_LE(longest, limit) << num_failures;
     EXPECT_GE(longest, limit * 0.9) << num_failures;
   }
