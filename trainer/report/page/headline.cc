@@ -35,7 +35,7 @@ std::string Percent(double share) {
 }
 
 // "61.2%" and, in small type, "56.9-65.4%, n = 500".
-std::string MeasuredCell(const Measured& measured) {
+std::string MeasuredCell(const MeasuredShare& measured) {
   std::string detail;
   if (measured.low && measured.high && *measured.low < *measured.high) {
     detail = Percent(*measured.low) + "&ndash;" + Percent(*measured.high);
@@ -62,10 +62,10 @@ struct Column {
   std::function<std::string(const RunResults&)> cell;
 };
 
-Column MeasuredColumn(const std::string& title, std::optional<Measured> RunResults::*member) {
+Column MeasuredColumn(const std::string& title, std::optional<MeasuredShare> RunResults::*member) {
   return {title,
           [member](const RunResults& results) {
-            const std::optional<Measured>& measured = results.*member;
+            const std::optional<MeasuredShare>& measured = results.*member;
             return measured ? std::optional<double>(measured->value) : std::nullopt;
           },
           [member](const RunResults& results) { return MeasuredCell(*(results.*member)); }};
@@ -176,7 +176,7 @@ std::string Dumbbell(const RunRecord& run, size_t index, const RunResults& resul
     out += "<small>teacher " + Percent(results.teacher->value) + "</small>";
   }
   out += "</div><div class=\"track\" role=\"img\" aria-label=\"" + EscapeHtml(label) + "\">";
-  const auto interval = [&](const std::optional<Measured>& measured, const char* kind) {
+  const auto interval = [&](const std::optional<MeasuredShare>& measured, const char* kind) {
     if (!measured || !measured->low || !measured->high) return;
     const double low = PositionPercent(*measured->low), high = PositionPercent(*measured->high);
     out += Concat("<i class=\"interval ", kind, "\" style=\"left:", Coordinate(low),

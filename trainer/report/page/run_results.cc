@@ -10,11 +10,11 @@
 namespace taopd::report {
 namespace {
 
-std::optional<Measured> FromSummary(const RunRecord& run, const std::string& key) {
+std::optional<MeasuredShare> FromSummary(const RunRecord& run, const std::string& key) {
   const std::optional<double> value = run.Summary(key);
   if (!value) return std::nullopt;
-  return Measured{*value, run.Summary(key + "_low"), run.Summary(key + "_high"),
-                  run.Summary(key + "_n")};
+  return MeasuredShare{*value, run.Summary(key + "_low"), run.Summary(key + "_high"),
+                       run.Summary(key + "_n")};
 }
 
 std::optional<double> ValueAt(const RunRecord& run, const std::string& metric, int64_t step) {
@@ -71,8 +71,8 @@ std::optional<double> Mean(const std::vector<RunResults>& runs,
   return sum / static_cast<double>(runs.size());
 }
 
-std::optional<Measured> Mean(const std::vector<RunResults>& runs,
-                             std::optional<Measured> RunResults::*member) {
+std::optional<MeasuredShare> Mean(const std::vector<RunResults>& runs,
+                                  std::optional<MeasuredShare> RunResults::*member) {
   std::vector<double> values;
   for (const RunResults& results : runs) {
     if (!(results.*member)) return std::nullopt;
@@ -80,7 +80,7 @@ std::optional<Measured> Mean(const std::vector<RunResults>& runs,
   }
   const auto [low, high] = std::minmax_element(values.begin(), values.end());
   const double sum = std::accumulate(values.begin(), values.end(), 0.0);
-  return Measured{sum / static_cast<double>(values.size()), *low, *high, std::nullopt};
+  return MeasuredShare{sum / static_cast<double>(values.size()), *low, *high, std::nullopt};
 }
 
 }  // namespace
@@ -99,9 +99,9 @@ RunResults ResultsOf(const RunRecord& run) {
 
   results.from_evaluations = true;
   const auto measured = [&](const Point& point) {
-    return Measured{point.value, ValueAt(run, "eval/accuracy_low", point.step),
-                    ValueAt(run, "eval/accuracy_high", point.step),
-                    ValueAt(run, "eval/n", point.step)};
+    return MeasuredShare{point.value, ValueAt(run, "eval/accuracy_low", point.step),
+                         ValueAt(run, "eval/accuracy_high", point.step),
+                         ValueAt(run, "eval/n", point.step)};
   };
   const std::vector<Point> accuracy = Ends(run, "eval/accuracy"),
                            kl = Ends(run, "eval/kl_to_teacher");

@@ -9,14 +9,14 @@
 namespace taopd::report {
 
 // A share, with its interval and the number of problems where they are known.
-struct Measured {
+struct MeasuredShare {
   double value = 0;
   std::optional<double> low, high, n;
 };
 
 struct RunResults {
   // Accuracies. Those of the student are measured before and after training.
-  std::optional<Measured> teacher, before, after;
+  std::optional<MeasuredShare> teacher, before, after;
   std::optional<double> kl_before, kl_after;
   // True if there is no summary.json. `before` and `after` are then the first and the latest
   // evaluation.
