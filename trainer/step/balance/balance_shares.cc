@@ -7,7 +7,7 @@
 namespace taopd {
 namespace {
 
-constexpr double kWorthwhile = 0.01;  // as a share of the mean cost
+constexpr double kMinGain = 0.01;  // as a share of the mean cost
 
 // Exchanges one sequence of the heaviest share for one of the lightest, or for none (-1).
 struct Trade {
@@ -67,7 +67,7 @@ std::vector<std::vector<int64_t>> BalanceShares(std::vector<std::vector<int64_t>
     const auto light = std::min_element(loads.begin(), loads.end()) - loads.begin();
     const double gap = loads[heavy] - loads[light];
     const Trade best = BestTrade(shares[heavy], shares[light], costs, gap);
-    if (best.give < 0 || std::min(best.moved, gap - best.moved) < kWorthwhile * mean) break;
+    if (best.give < 0 || std::min(best.moved, gap - best.moved) < kMinGain * mean) break;
     std::vector<int64_t>&from = shares[heavy], &to = shares[light];
     const int64_t given = from[best.give];
     from.erase(from.begin() + best.give);

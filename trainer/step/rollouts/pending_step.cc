@@ -265,8 +265,8 @@ absl::Status CheckScores(const ScoredRollout& item, const SupportOptions& suppor
 }
 
 // Returns whether the file has all of the rollout's lists, with lengths that agree.
-bool IsWhole(const ScoredRollout& item, const RolloutNumbers& numbers, StoredPart part,
-             bool has_scores) {
+bool IsComplete(const ScoredRollout& item, const RolloutNumbers& numbers, StoredPart part,
+                bool has_scores) {
   const size_t num_rows = item.rollout.response_ids.size();
   const SupportScores& scores = item.scores;
   const std::vector<int64_t>& counts = numbers.counts;
@@ -292,7 +292,7 @@ absl::StatusOr<ScoredRollout> ReadRollout(StoredTensors& reader, int64_t sequenc
   const bool has_scores =
       is_scored != nullptr ? !numbers.weight.empty() : part == StoredPart::kScores;
   if (is_scored != nullptr) *is_scored = has_scores;
-  if (!IsWhole(item, numbers, part, has_scores))
+  if (!IsComplete(item, numbers, part, has_scores))
     return DataLoss("stored rollouts: rollout ", sequence, " is not complete");
   if (!numbers.policy_version.empty()) item.rollout.policy_version = numbers.policy_version[0];
   TAOPD_RETURN_IF_ERROR(SetCounts(numbers.counts, sequence, &item));
