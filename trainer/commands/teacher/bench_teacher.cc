@@ -53,7 +53,7 @@ absl::StatusOr<std::pair<int64_t, int64_t>> ParseRange(const char* flag, const s
 // Fills `load`, whose lengths are set.
 absl::Status DescribeLoad(const TrainConfig& config, const BenchTeacherRequest& request,
                           const TeacherInfo& info, TeacherLoad* load) {
-  load->rate = request.rate;
+  load->requests_per_s = request.rate;
   load->concurrency = request.concurrency;
   load->num_requests = request.num_requests;
   load->duration = absl::Seconds(request.duration_s);
@@ -95,9 +95,9 @@ nlohmann::ordered_json DescribeLoadResult(const TeacherLoad& load, const Teacher
   nlohmann::ordered_json json = {
       {"model", info.model_name},
       {"revision", info.revision},
-      {"loop", load.rate > 0 ? "open" : "closed"},
-      {"rate", load.rate},
-      {"concurrency", load.rate > 0 ? 0 : load.concurrency},
+      {"loop", load.requests_per_s > 0 ? "open" : "closed"},
+      {"rate", load.requests_per_s},
+      {"concurrency", load.requests_per_s > 0 ? 0 : load.concurrency},
       {"top_k", load.top_k},
       {"seed", load.seed},
       {"requests", result.num_requests()},

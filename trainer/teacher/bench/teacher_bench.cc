@@ -39,7 +39,7 @@ class Bench {
   TeacherLoadResult Run() {
     start_ = absl::Now();
     end_ = load_.duration > absl::ZeroDuration() ? start_ + load_.duration : absl::InfiniteFuture();
-    if (load_.rate > 0) {
+    if (load_.requests_per_s > 0) {
       RunOpenLoop();
     } else {
       for (int64_t i = 0; i < load_.concurrency; ++i) SendNext();
@@ -67,7 +67,7 @@ class Bench {
         ++num_open_;
       }
       Send(index, arrival);
-      arrival += absl::Seconds(-std::log1p(-gaps.NextUniform()) / load_.rate);
+      arrival += absl::Seconds(-std::log1p(-gaps.NextUniform()) / load_.requests_per_s);
     }
   }
 
@@ -91,7 +91,7 @@ class Bench {
     const int64_t num_scored = num_tokens - request.score_start;
     client_->Score(std::move(request), [=, this](absl::StatusOr<TeacherScores> scores) {
       Record(num_tokens, num_scored, absl::Now() - begun, scores.status());
-      if (load_.rate <= 0) SendNext();
+      if (load_.requests_per_s <= 0) SendNext();
       absl::MutexLock lock(&mutex_);
       --num_open_;  // this comes last, because Run may return
     });

@@ -18,8 +18,8 @@
 namespace taopd {
 
 struct TeacherLoad {
-  double rate = 0;          // requests per second; 0 means a closed loop
-  int64_t concurrency = 8;  // requests in flight in a closed loop
+  double requests_per_s = 0;  // 0 means a closed loop
+  int64_t concurrency = 8;    // requests in flight in a closed loop
   int64_t num_requests = 100;
   absl::Duration duration = absl::ZeroDuration();  // used instead of num_requests if positive
   std::pair<int64_t, int64_t> prompt_tokens = {128, 128};  // shortest and longest, drawn evenly

@@ -59,7 +59,7 @@ TEST_F(TeacherBenchTest, ClosedLoopKeepsItsConcurrency) {
 TEST_F(TeacherBenchTest, OpenLoopDoesNotWaitForAnswers) {
   TeacherLoad load = SmallLoad();
   load.num_requests = 20;
-  load.rate = 1000;
+  load.requests_per_s = 1000;
   teacher_.Hold();
   std::vector<FakeCall> held;
   std::thread answers([&] {
