@@ -10,23 +10,23 @@
 //   engine      0, 1 from v0 | 2 from v1 | 3 from v2 | ...                                  (N = 1)
 //
 // The engine has one version at a time, so a version is taken when both sides are ready: when the
-// step before is done, and when the rollouts of the version before are generated. Prompts, seeds
-// and the order of all sums are those of a run with N = 0.
+// previous step is done, and when the rollouts of the previous version are generated. Prompts,
+// seeds and the order of all sums are those of a run with N = 0.
 //
 // A teacher whose weights follow the student's (TeacherUpdate) has versions, too: the responses of
 // version v are scored by the teacher's version v, that is, by the weights that it has after v
-// steps. A version of both is therefore taken when the responses of the version before are
+// steps. A version of both is therefore taken when the responses of the previous version are
 // generated and scored, and a checkpoint's responses have all of their scores.
 //
-// N = 0 is useful only if other processes generate: a step's rollouts then begin when the step
-// before is done, during its evaluation and checkpoint.
+// N = 0 is useful only if other processes generate: a step's rollouts then begin when the previous
+// step is done, during its evaluation and checkpoint.
 //
-// Checkpoints: after t steps, the rollouts of steps t .. t + N - 1 come from weights that no
-// checkpoint after t steps holds, so they are stored with it (pending_step.h). Those of step
-// t + N are generated again from the checkpoint's weights, with the same bits.
+// Checkpoints: after t steps, the rollouts of steps t .. t + N - 1 come from weights that the
+// checkpoint does not hold, so it stores these rollouts (pending_step.h). Those of step t + N are
+// generated again from the checkpoint's weights, with the same bits.
 //
 // Memory: the rollouts and scores of at most N + 1 steps. Used by the training thread only. All
-// ranks make the same calls, each for its own part; there is no communication.
+// ranks make the same calls, each for its own part. Only TeacherUpdate communicates.
 #pragma once
 
 #include <algorithm>

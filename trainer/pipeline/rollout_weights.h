@@ -11,7 +11,7 @@ class RolloutWeights {
   virtual ~RolloutWeights() = default;
   // Takes the student's current weights, which are `version` from then on: a number of steps, or
   // kLiveWeights, which generate no rollouts. An error shows in the rollouts that follow. REQUIRES:
-  // no rollout of the version before is unfinished, unless it was cancelled.
+  // no rollout of the previous version is unfinished, unless it was cancelled.
   virtual void Take(int64_t version) = 0;
   // Returns the version that was taken last. Any thread may call it.
   virtual int64_t version() const = 0;

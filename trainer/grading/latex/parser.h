@@ -14,8 +14,8 @@
 
 namespace taopd::grading::latex {
 
-// Returns nullptr if the text is not in the language, or is too long, too deep or too ambiguous.
-// Never throws. The limits on tokens, depth and steps bound the time and the memory.
+// Returns nullptr if the text is not in the language, is too long or too deep, or needs too many
+// steps. Never throws. The limits on tokens, depth and steps bound the time and the memory.
 ExprPtr Parse(std::string_view latex);
 
 }  // namespace taopd::grading::latex

@@ -33,8 +33,8 @@ class Timeline {
   // the process in the JSON says how many.
   void Add(TimelineTrack track, std::string name, absl::Time start, absl::Time end);
 
-  // The JSON object of all spans so far: complete events in microseconds since the first one, the
-  // names of the process and of the rows.
+  // Returns the JSON object of all spans so far: complete events in microseconds since the first
+  // one, and the names of the process and of the rows.
   std::string Json() const;
 
  private:

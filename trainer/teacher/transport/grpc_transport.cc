@@ -29,7 +29,7 @@ v1::ScoreRequest ToProto(const TeacherRequest& request, const TeacherInfo& info)
 }
 
 // Returns whether a message was too large. Such a message fails each time, although gRPC gives it
-// the code of a full queue; only its text tells it apart.
+// the code of a full queue; only the text of the error differs.
 bool IsMessageTooLarge(const grpc::Status& status) {
   return status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED &&
          status.error_message().find("larger than max") != std::string::npos;
