@@ -11,7 +11,7 @@ absl::Status CheckPrompts(const PendingStep& pending, const TrainConfig& config,
   for (const auto& [sequence, item] : pending.rollouts) {
     if (item->rollout.prompt_ids != prompts[sequence / config.rollout.n]->prompt_ids) {
       return DataLoss("rollout ", sequence,
-                      " of the step that was left does not belong to data.train's prompt");
+                      " of the pending step does not belong to its prompt in data.train");
     }
   }
   return absl::OkStatus();

@@ -269,7 +269,7 @@ TEST(RolloutPipeline, RolloutsOfOtherPromptsAreRefused) {
   ASSERT_OK_AND_ASSIGN(const auto steps, run.pipeline().InFlight(1, false));
   const PipelinePosition elsewhere = {1, 0, 1, false};
   EXPECT_ERROR(run.pipeline().Restart(elsewhere, steps), kDataLoss,
-               "of step 2 in the checkpoint does not belong to data.train's prompt");
+               "of step 2 in the checkpoint does not belong to its prompt in data.train");
 }
 
 // With a smaller number of steps, rollouts that are too old are generated again.

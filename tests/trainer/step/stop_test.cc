@@ -188,7 +188,7 @@ TEST(StoppedStep, RolloutsOfOtherPromptsOrSettingsOrDamagedOnesAreRefused) {
   ASSERT_OK(left);
   ASSERT_NE(left->pending, nullptr);
   EXPECT_ERROR(TrainOneStep(training.context, 0, kLr, training.NextPrompts(), left->pending.get()),
-               kDataLoss, "does not belong to data.train's prompt");
+               kDataLoss, "does not belong to its prompt in data.train");
   const TempDir dir;
   ASSERT_OK(WritePendingStep(*left->pending, 0, dir.path()));
   TrainConfig other = setting.config;

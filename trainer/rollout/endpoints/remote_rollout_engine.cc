@@ -130,7 +130,7 @@ void RemoteRolloutEngine::Generate(std::vector<RolloutRequest> requests, Done do
       absl::Status refusal = weights_.status();
       if (refusal.ok() &&
           (*weights_ == nullptr || (*weights_)->step != job.request.policy_version)) {
-        refusal = FailedPrecondition("the workers are not given the weights after step ",
+        refusal = FailedPrecondition("the workers were not given the weights after step ",
                                      job.request.policy_version);
       }
       if (refusal.ok()) {
@@ -325,7 +325,7 @@ absl::Status RemoteRolloutEngine::HandleError(const absl::Status& error, int64_t
   const bool is_old = worker->num_times_lost != num_times_lost;  // it has been lost since
   if (absl::IsAborted(error)) {
     if (!is_old && worker->weights != nullptr) {
-      LogWarning("a rollout worker has other weights than it was given; it gets them again",
+      LogWarning("a rollout worker has other weights than it was given; they are sent again",
                  {{"endpoint", worker->worker->address()}, {"error", error}});
       worker->weights = nullptr;
     }

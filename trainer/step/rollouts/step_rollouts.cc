@@ -65,7 +65,7 @@ absl::StatusOr<std::shared_ptr<ScoredBatch>> ContinueRollouts(
     items.back().rollout.source = prompt.source;
     if (items.back().rollout.prompt_ids != prompt.prompt_ids) {
       return DataLoss("rollout ", i, " of step ", step.step + 1,
-                      " in the checkpoint does not belong to data.train's prompt");
+                      " in the checkpoint does not belong to its prompt in data.train");
     }
     scored.push_back(step.scored.contains(i));
   }
