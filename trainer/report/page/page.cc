@@ -102,7 +102,7 @@ std::string RenderConfigs(const std::vector<RunRecord>& runs, const Comparison& 
 }
 
 // Returns the mean of the last values of a metric, because single values are noisy.
-std::optional<double> LastValue(const RunRecord& run, const std::string& metric) {
+std::optional<double> RecentMean(const RunRecord& run, const std::string& metric) {
   constexpr int kNumLast = 10;
   const Series* series = run.Find(metric);
   if (series == nullptr) return std::nullopt;
@@ -117,7 +117,7 @@ std::optional<double> LastValue(const RunRecord& run, const std::string& metric)
 }
 
 // Returns the numbers that report.js shows and sorts the tables by. For each metric they are the
-// last value of each run, and for each line the mean, the lowest and the highest of its runs. They
+// recent mean of each run, and for each line the mean, the lowest and the highest of its runs. They
 // are null where a run recorded none.
 nlohmann::ordered_json MetricData(const std::vector<RunRecord>& runs,
                                   const Comparison& comparison) {
@@ -132,7 +132,7 @@ nlohmann::ordered_json MetricData(const std::vector<RunRecord>& runs,
     std::vector<bool> is_whole(comparison.lines.size(), true);
     nlohmann::ordered_json run_values = nlohmann::ordered_json::array(), line_values = run_values;
     for (size_t i = 0; i < runs.size(); ++i) {
-      const std::optional<double> value = LastValue(runs[i], metric);
+      const std::optional<double> value = RecentMean(runs[i], metric);
       run_values.push_back(value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json());
       if (!value) is_whole[comparison.line_of_run[i]] = false;
       by_line[comparison.line_of_run[i]].push_back(value.value_or(0));
