@@ -3,26 +3,24 @@
 Usage: check_architecture.py ROOT     prints each violation as FILE:LINE: what; exit code 1 on any
 
 Rules:
-  1. Arrows go down only: a folder includes what ALLOWED gives it and nothing else of the tree.
-  2. No file sees both gRPC or protobuf (or fmt, spdlog) and LibTorch, directly or through headers of the
+  1. Dependencies go down only: a folder includes what ALLOWED gives it and nothing else of the tree.
+  2. No file includes both gRPC or protobuf (or fmt, spdlog) and LibTorch, directly or through headers of the
      tree: LibTorch's include directory carries other versions of them.
   3. LibTorch is included only where LIBTORCH_FOLDERS allows it.
   4. Source files have at most MAX_LINES lines and hold ASCII only; folders hold at most MAX_FILES files; lines with
      comments, and those of CMake lists, have at most MAX_COLUMNS columns.
   5. Headers start with #pragma once; includes are relative to the root and name files that exist.
-  6. Inside of common/, kernels/, server/ and trainer/ arrows go down the LAYERS: a room includes rooms of layers
-     before its own, and nothing else of that folder.
+  6. Inside the folders of LAYERS, a subfolder includes subfolders of lower layers, and nothing else of that folder.
   7. Functions have at most MAX_FUNCTION_LINES lines.
-  8. A header of the programs is included by another file of the programs than its own source: what only tests
+  8. A file of the programs other than its own source includes each header of the programs: a header that only tests
      include is dead.
   9. A file that a comment names exists, in the tree or in EXTERNAL_FILES.
  10. A list in a comment has more than one item; no line of a comment stands indented alone.
- 11. Tests mirror the tree: NAME_test.cc stands in the room of the source NAME, every folder with tests is that of
-     a room, and a room has tests in its own folder of tests or in one above it, unless TESTED_ELSEWHERE names it.
-     TESTED_ELSEWHERE names no room that has tests. The contracts in kernels/include/taopd/X are tested in
-     tests/kernels/X.
- 12. The programs include what declares the names of NAMES_BY_HEADER that they use, directly or through headers of the
-     tree. The build would not notice: sources of a target are compiled together, with precompiled headers.
+ 11. Tests mirror the tree: the test of X/NAME.cc is tests/X/NAME_test.cc, and every folder of tests has the path of
+     a folder of sources. A folder of sources has tests there or in a folder above, unless TESTED_ELSEWHERE names it.
+     TESTED_ELSEWHERE names no folder that has tests. Sources in kernels/include/taopd/X are tested in tests/kernels/X.
+ 12. A source includes the header of each name of NAMES_BY_HEADER that it uses, directly or through headers of the
+     tree. The build does not check this: sources of a target are compiled together, with precompiled headers.
  13. The sources of a target of the programs have no functions of the same name in their anonymous namespaces. They are
      compiled as one, so such functions would be overloads, and a call might find that of the other file.
  14. Every NAME_test.cc is in a CMake list.
@@ -45,7 +43,7 @@ FOLDERS = ("common", "kernels", "proto", "server", "trainer", "deploy", "tests")
 CODE = (".cc", ".h", ".cu", ".cuh")
 TEXT = CODE + (".proto", ".cmake", ".py", ".sh", ".yaml", ".yml", ".env", ".md")
 
-# Longest prefix wins. common/{base,...} and kernels/{include,cpu,cuda} know neither each other nor LibTorch.
+# The longest prefix decides. common/{base,...} and kernels/{include,cpu,cuda} include neither each other nor LibTorch.
 BASE = ("common/base", "common/wire", "common/config", "common/io", "common/text", "common/metrics")
 KERNELS = ("kernels/include", "kernels/cpu", "kernels/cuda")
 MODEL = BASE + KERNELS + ("kernels/torch", "common/model", "common/dist")
@@ -68,8 +66,8 @@ MIRRORED = ("common", "kernels", "server", "trainer")
 LIBTORCH_FOLDERS = ("kernels/torch", "common/pch", "common/model", "common/dist", "common/engine",
                     "trainer", "tests")
 
-# The rooms of a folder by layer, lowest first; "." is what stands in the folder itself. Rooms of one layer do not know
-# each other; "a+b" is one room in two folders.
+# The subfolders of a folder by layer, lowest first. "." stands for the files of the folder itself, and "a+b" for two
+# subfolders that may include each other. Other subfolders of a layer may not.
 LAYERS = {
     "common": ("base pch", "io wire", "config dist metrics text", "model", "memory", "engine"),
     "common/text": ("unicode", "bpe jinja .", "tokenizer", "chat"),
@@ -93,7 +91,7 @@ EXTERNAL_FILES = (
     "sysexits.h", "test_all.py", "that/header.h",
 )
 
-# Rooms without a folder of tests, and what tests them.
+# Folders without a folder of tests, and what tests them.
 TESTED_ELSEWHERE = {
     "common/pch": "the build",
     "common/wire": "both sides of the protocol: tests/server/grpc and tests/trainer/teacher",
@@ -175,7 +173,7 @@ class Tree:
         return None
 
 
-def check_arrows(tree):
+def check_dependencies(tree):
     for name, includes in tree.includes.items():
         source = longest_prefix(name, ALLOWED)
         for number, path, included in includes:
@@ -213,25 +211,25 @@ def check_text(tree):
                 yield f"{name}:{number}: not ASCII: {line.decode('utf-8', 'replace').strip()[:60]!r}"
 
 
-def room_of(path, folder, rooms):
-    """The room of `folder` that holds `path`: its sub-folder, "." for its own files, None if no layer names it."""
+def subfolder_of(path, folder, subfolders):
+    """The one of `subfolders` of `folder` that holds `path`, as LAYERS writes it, or None."""
     rest = path[len(folder) + 1:]
     name = rest.split("/")[0] if "/" in rest else "."
-    return next((room for room in rooms if name in room.split("+")), None)
+    return next((subfolder for subfolder in subfolders if name in subfolder.split("+")), None)
 
 
 def check_layers(tree):
     for folder, layers in LAYERS.items():
-        layer_of = {room: number for number, layer in enumerate(layers) for room in layer.split()}
+        layer_of = {subfolder: number for number, layer in enumerate(layers) for subfolder in layer.split()}
         for name, includes in tree.includes.items():
             if not in_folder(name, folder):
                 continue
-            source = room_of(name, folder, layer_of)
+            source = subfolder_of(name, folder, layer_of)
             if source is None:
-                yield f"{name}:1: LAYERS of {folder} does not name this room"
+                yield f"{name}:1: LAYERS of {folder} does not name this subfolder"
                 continue
             for number, path, _ in includes:
-                target = room_of(path, folder, layer_of) if path and in_folder(path, folder) else source
+                target = subfolder_of(path, folder, layer_of) if path and in_folder(path, folder) else source
                 if target != source and (target is None or layer_of[target] >= layer_of[source]):
                     yield f"{name}:{number}: {folder}/{source} must not include {path}"
 
@@ -326,39 +324,39 @@ def check_width(tree):
                 yield f"{name}:{number}: a line of {width} columns, the limit is {MAX_COLUMNS}"
 
 
-def tested_room(folder):
-    """The room in tests/ of a folder of sources."""
+def mirrored(folder):
+    """The path in tests/ of a folder of sources."""
     return folder.replace("kernels/include/taopd", "kernels", 1)
 
 
 def check_tests_mirror(tree):
     top_of = lambda folder: folder.split("/")[0]
-    rooms = {}      # folder with sources -> the first of them
-    rooms_of = {}   # (top folder, name of a source without its suffix) -> rooms
-    tests = {}      # room -> its tests
+    sources = {}     # folder in tests/ -> the first source that is tested there
+    folders_of = {}  # (top folder, name of a source without its suffix) -> folders in tests/
+    tests = {}       # folder in tests/ -> its tests
     for name in tree.includes:
         folder, base = name.rsplit("/", 1)
         if in_folder(name, "tests"):
             if base.endswith("_test.cc") and top_of(folder[len("tests/"):]) in MIRRORED:
                 tests.setdefault(folder[len("tests/"):], []).append(name)
         elif top_of(folder) in MIRRORED:
-            room = tested_room(folder)
             if name.endswith((".cc", ".cu")):
-                rooms.setdefault(room, name)
-            rooms_of.setdefault((top_of(folder), re.sub(r"(_isa)?\.\w+$", "", base)), set()).add(room)
-    for room, names in tests.items():
-        if not any(room in found for found in rooms_of.values()):
-            yield f"{names[0]}:1: there is no room {room}"
+                sources.setdefault(mirrored(folder), name)
+            source = (top_of(folder), re.sub(r"(_isa)?\.\w+$", "", base))
+            folders_of.setdefault(source, set()).add(mirrored(folder))
+    for folder, names in tests.items():
+        if not any(folder in found for found in folders_of.values()):
+            yield f"{names[0]}:1: there is no folder {folder}"
         for name in names:
-            own = rooms_of.get((top_of(room), re.sub(r".*/|_test\.cc$", "", name)), {room})
-            if room not in own:
-                yield f"{name}:1: stands in another room than its source in {', '.join(sorted(own))}"
-    for room, name in rooms.items():
-        around = [str(folder) for folder in (pathlib.PurePath(room), *pathlib.PurePath(room).parents)][:-2]
-        if around and not any(folder in tests or folder in TESTED_ELSEWHERE for folder in around):
-            yield f"{name}:1: there are no tests in tests/{room}; TESTED_ELSEWHERE does not name it"
-        if room in TESTED_ELSEWHERE and room in tests:
-            yield f"{tests[room][0]}:1: TESTED_ELSEWHERE names {room}, which has tests"
+            own = folders_of.get((top_of(folder), re.sub(r".*/|_test\.cc$", "", name)), {folder})
+            if folder not in own:
+                yield f"{name}:1: is in another folder than its source in {', '.join(sorted(own))}"
+    for folder, name in sources.items():
+        around = [str(path) for path in (pathlib.PurePath(folder), *pathlib.PurePath(folder).parents)][:-2]
+        if around and not any(path in tests or path in TESTED_ELSEWHERE for path in around):
+            yield f"{name}:1: there are no tests in tests/{folder}; TESTED_ELSEWHERE does not name it"
+        if folder in TESTED_ELSEWHERE and folder in tests:
+            yield f"{tests[folder][0]}:1: TESTED_ELSEWHERE names {folder}, which has tests"
 
 
 def check_tests_are_listed(tree):
@@ -439,7 +437,7 @@ def check_functions_of_loops(tree):
                     yield f"{name}:{number}: a *_isa.h file includes this inline function, which lacks TAOPD_ALWAYS_INLINE"
 
 
-RULES = (check_arrows, check_layers, check_libtorch_meets_wire, check_includes, check_text, check_folders,
+RULES = (check_dependencies, check_layers, check_libtorch_meets_wire, check_includes, check_text, check_folders,
          check_functions, check_headers_are_used, check_comment_files, check_lists, check_width,
          check_tests_mirror, check_tests_are_listed, check_names_are_included, check_names_of_joined_sources,
          check_functions_of_loops)

@@ -18,11 +18,11 @@ GOOD = {
     "trainer/step/step.h": '#pragma once\n#include "common/model/decoder.h"\n',
     "trainer/run/run.cc": '#include "trainer/step/step.h"\n',
     "trainer/teacher/client.cc": '#include "proto/taopd/v1/teacher.pb.h"\n#include "common/base/status.h"\n',
-    **{f"tests/{room}/some_test.cc": "" for room in (
+    **{f"tests/{folder}/some_test.cc": "" for folder in (
         "common/base", "common/engine", "common/model", "kernels/cpu/head", "kernels/torch/head", "server/grpc",
         "trainer/run", "trainer/step", "trainer/teacher")},
 }
-ARROWS = (check_architecture.check_arrows,)
+DEPENDENCIES = (check_architecture.check_dependencies,)
 
 
 class CheckArchitectureTest(unittest.TestCase):
@@ -56,17 +56,17 @@ class CheckArchitectureTest(unittest.TestCase):
                         "server must not include trainer/step/step.h")
         self.expect_one("trainer/run/a.cc", '#include "server/grpc/a.h"\n', "does not exist")
         found = self.violations_with(files={"server/grpc/a.h": "#pragma once\n",
-                                            "trainer/run/a.cc": '#include "server/grpc/a.h"\n'}, rules=ARROWS)
+                                            "trainer/run/a.cc": '#include "server/grpc/a.h"\n'}, rules=DEPENDENCIES)
         self.assertEqual(len(found), 1, found)
 
     def test_common_knows_no_program(self):
         self.expect_one("common/engine/a.cc", '#include "trainer/step/step.h"\n', "must not include")
 
     def test_base_knows_no_engine(self):
-        self.expect_one("common/metrics/a.cc", '#include "common/engine/engine.h"\n', "must not include", ARROWS)
+        self.expect_one("common/metrics/a.cc", '#include "common/engine/engine.h"\n', "must not include", DEPENDENCIES)
 
     def test_model_knows_no_engine(self):
-        self.expect_one("common/model/a.cc", '#include "common/engine/engine.h"\n', "must not include", ARROWS)
+        self.expect_one("common/model/a.cc", '#include "common/engine/engine.h"\n', "must not include", DEPENDENCIES)
 
     def test_kernels_know_no_common(self):
         self.expect_one("kernels/cpu/head/a.cc", '#include "common/base/status.h"\n', "must not include")
@@ -92,13 +92,13 @@ class CheckArchitectureTest(unittest.TestCase):
             found = self.violations_with(files={included: f'#include "{path}"\n', path: ""}, rules=layers)
             self.assertEqual(len(found), 1 if "http" in included else 0, found)
 
-    def test_unknown_room(self):
-        self.expect_one("trainer/attic/a.cc", "", "does not name this room",
+    def test_unknown_subfolder(self):
+        self.expect_one("trainer/attic/a.cc", "", "does not name this subfolder",
                         rules=(check_architecture.check_layers,))
 
     def test_tests_mirror(self):
-        self.expect_one("tests/trainer/step/client_test.cc", "", "another room than its source in trainer/teacher")
-        self.expect_one("tests/trainer/attic/a_test.cc", "", "there is no room trainer/attic")
+        self.expect_one("tests/trainer/step/client_test.cc", "", "is in another folder than its source in trainer/teacher")
+        self.expect_one("tests/trainer/attic/a_test.cc", "", "there is no folder trainer/attic")
         self.expect_one("trainer/guard/guard.cc", "", "there are no tests in tests/trainer/guard")
         found = self.violations_with(files={"trainer/cli/cli.cc": "", "tests/trainer/cli/cli_test.cc": ""})
         self.assertEqual(found, ["tests/trainer/cli/cli_test.cc:1: TESTED_ELSEWHERE names trainer/cli, which has tests"])
