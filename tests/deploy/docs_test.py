@@ -52,7 +52,7 @@ def unknown_flags(pages):
     help_texts = [docs_reference.output_of("teacher flags"), docs_reference.output_of("trainer flags")]
     for script in ("deploy/setup", "deploy/quickstart", "deploy/release", "deploy/experiment", "deploy/images/build",
                    "deploy/reproduce", "deploy/wheel", "deploy/tools/compare_table", "deploy/tools/docs_site", "deploy/tools/track",
-                   "tests/run", "tests/gpu/run", "tests/gpu/ran.py", "tests/compat/run"):
+                   "tests/run", "tests/gpu/run", "tests/gpu/results_table.py", "tests/compat/run"):
         help_texts.append(subprocess.run([ROOT / script, "--help"], check=True, capture_output=True, text=True).stdout)
     known = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", "\n".join(help_texts)))
     known |= {"--enable-avx", "--enable-evex", "--enable-amx", "--preset", "--build", "--install", "--parallel", "--directory"}  # of others

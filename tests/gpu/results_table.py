@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints what has run on which GPU, from the results files of tests/gpu/run in tests/bench/results/gpu."""
+"""Prints the table of the sessions on GPUs, from the results files of tests/gpu/run in tests/bench/results/gpu."""
 
 import argparse
 import pathlib
@@ -8,7 +8,7 @@ import re
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "tests/bench/results/gpu"
 PAGE = ROOT / "docs/gpu.md"
-BEGIN, END = "<!-- from tests/gpu/ran.py -->\n", "<!-- end of tests/gpu/ran.py -->\n"
+BEGIN, END = "<!-- from tests/gpu/results_table.py -->\n", "<!-- end of tests/gpu/results_table.py -->\n"
 NOTHING = "**No part of this project has run on a GPU yet**, and no speed on a GPU is known.\n"
 
 

@@ -1,5 +1,5 @@
-"""The parts of tests/gpu/day.py. Each is a function that returns what it found in one line, or raises Failed or
-Skipped. All of them run on a CPU, too (--rehearse), with the compositions of LibTorch operations. With day.small they
+"""The parts of tests/gpu/session.py. Each is a function that returns what it found in one line, or raises Failed or
+Skipped. All of them run on a CPU, too (--rehearse), with the compositions of LibTorch operations. With session.small they
 use small shapes."""
 
 import contextlib
@@ -60,18 +60,18 @@ class Part:
 
 # ---- The machine and the programs ----
 
-def device(day):
-    if day.rehearse:
-        day.facts.update({"device": machine.processor(), "driver": "none", "gpus": 0})
-        return day.facts["device"]
+def device(session):
+    if session.rehearse:
+        session.facts.update({"device": machine.processor(), "driver": "none", "gpus": 0})
+        return session.facts["device"]
     fields = "name,driver_version,compute_cap,memory.total"
-    lines = day.run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"]).strip().splitlines()
+    lines = session.run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"]).strip().splitlines()
     name, driver, capability, memory = (field.strip() for field in lines[0].split(","))
-    day.facts.update({"device": name, "driver": driver, "compute capability": capability, "memory": memory,
+    session.facts.update({"device": name, "driver": driver, "compute capability": capability, "memory": memory,
                       "gpus": len(lines)})
     nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
-    release = re.search(r"release ([\d.]+)", day.run([nvcc, "--version"])) if pathlib.Path(nvcc).exists() else None
-    day.facts["nvcc"] = release.group(1) if release else "none"
+    release = re.search(r"release ([\d.]+)", session.run([nvcc, "--version"])) if pathlib.Path(nvcc).exists() else None
+    session.facts["nvcc"] = release.group(1) if release else "none"
     return f"{name}, compute capability {capability}, {memory}, driver {driver}"
 
 
@@ -81,37 +81,37 @@ def architecture(capability):
     return "90a-real" if major_minor == "90" else f"{major_minor}-real"
 
 
-def build(day):
-    programs = [day.build_dir / "bin" / name for name in ("taopd-teacher", "taopd-trainer")]
+def build(session):
+    programs = [session.build_dir / "bin" / name for name in ("taopd-teacher", "taopd-trainer")]
     is_built = all(program.exists() for program in programs)
-    if day.rehearse:
+    if session.rehearse:
         if not is_built:
             raise Failed(f"{programs[0]} does not exist: build the preset cpu first")
-        return f"{day.build_dir} was built before"
-    if is_built and not (day.build_dir / "CMakeCache.txt").exists():
-        return f"the programs of {day.build_dir}, built elsewhere"
+        return f"{session.build_dir} was built before"
+    if is_built and not (session.build_dir / "CMakeCache.txt").exists():
+        return f"the programs of {session.build_dir}, built elsewhere"
     if is_built:
-        day.run(["cmake", "--build", day.build_dir])  # it may be of another commit than this
-        return f"{day.build_dir} is up to date"
-    if int(day.facts["nvcc"].split(".")[0].replace("none", "0")) < 13:
-        raise Failed(f"nvcc is {day.facts['nvcc']}, but the kernels need 13")
-    arch = architecture(day.facts["compute capability"])
-    day.run(["cmake", "-S", day.root, "-B", day.build_dir, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DTAOPD_CUDA=ON",
+        session.run(["cmake", "--build", session.build_dir])  # it may be of another commit than this
+        return f"{session.build_dir} is up to date"
+    if int(session.facts["nvcc"].split(".")[0].replace("none", "0")) < 13:
+        raise Failed(f"nvcc is {session.facts['nvcc']}, but the kernels need 13")
+    arch = architecture(session.facts["compute capability"])
+    session.run(["cmake", "-S", session.root, "-B", session.build_dir, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DTAOPD_CUDA=ON",
              f"-DCMAKE_CUDA_ARCHITECTURES={arch}"])
-    day.run(["cmake", "--build", day.build_dir])
+    session.run(["cmake", "--build", session.build_dir])
     return f"built for {arch}"
 
 
 # ---- The kernels by themselves ----
 
-def kernel_tests(day):
-    tests = {"cuda_kernels_test": "CudaSampleRowsTest*:*CudaLayersTest*"} if day.rehearse else {
+def kernel_tests(session):
+    tests = {"cuda_kernels_test": "CudaSampleRowsTest*:*CudaLayersTest*"} if session.rehearse else {
         name: "*" for name in ("gpu_kernels_test", "gpu_attention_test", "gpu_heads_test", "gpu_engine_test")}
     found, faults = [], []
     for name, chosen in tests.items():
         try:
-            output = day.run([day.test_program(name), f"--gtest_filter={chosen}"],
-                             environment={"TAOPD_SOURCE_DIR": str(day.root)})
+            output = session.run([session.test_program(name), f"--gtest_filter={chosen}"],
+                             environment={"TAOPD_SOURCE_DIR": str(session.root)})
             passed = re.search(r"\[  PASSED  \] (\d+) test", output)
             if not passed or passed.group(1) == "0":
                 raise Failed(f"{name}: no test ran")
@@ -125,15 +125,15 @@ def kernel_tests(day):
 
 def sanitizer(check):
     """The part that runs the kernels' tests under a tool of compute-sanitizer."""
-    def run(day):
+    def run(session):
         tool = shutil.which("compute-sanitizer")
         if tool is None:
             raise Skipped("compute-sanitizer is not in PATH")
-        program = day.test_program("cuda_kernels_test" if day.rehearse else "gpu_kernels_test")
-        chosen = "*SampleRows*" if day.rehearse else f"-{CHECKS[check]}"
+        program = session.test_program("cuda_kernels_test" if session.rehearse else "gpu_kernels_test")
+        chosen = "*SampleRows*" if session.rehearse else f"-{CHECKS[check]}"
         try:
-            output = day.run([tool, "--tool", check, "--error-exitcode", "9", program, f"--gtest_filter={chosen}"],
-                             environment={"TAOPD_SOURCE_DIR": str(day.root)})
+            output = session.run([tool, "--tool", check, "--error-exitcode", "9", program, f"--gtest_filter={chosen}"],
+                             environment={"TAOPD_SOURCE_DIR": str(session.root)})
             rest = ""
         except TimedOut as error:
             output, rest = error.output, "; no time was left for the others"
@@ -146,42 +146,42 @@ def sanitizer(check):
     return run
 
 
-def bench_lines(day, name):
+def bench_lines(session, name):
     """Returns the lines that a benchmark of kernels prints."""
-    if day.rehearse:
+    if session.rehearse:
         raise Skipped(f"{name} needs a GPU")
-    bench = day.build_dir / "bin" / name
+    bench = session.build_dir / "bin" / name
     if not bench.exists():
         raise Skipped(f"{bench} does not exist: the benchmarks were not built")
-    return day.run([bench]).strip().splitlines()
+    return session.run([bench]).strip().splitlines()
 
 
-def attention(day):
-    return bench_lines(day, "gpu_attention_bench")[-1] + " (attention.log)"
+def attention(session):
+    return bench_lines(session, "gpu_attention_bench")[-1] + " (attention.log)"
 
 
-def heads(day):
-    return bench_lines(day, "gpu_heads_bench")[-1] + " (heads.log)"
+def heads(session):
+    return bench_lines(session, "gpu_heads_bench")[-1] + " (heads.log)"
 
 
 # ---- Training ----
 
-def prepare(day):
+def prepare(session):
     """The quickstart's data, its teacher and its student, which have learned a little."""
-    data = day.work / "data"
-    day.run([sys.executable, "deploy/examples/addition/generate.py", data, "--train", 48, "--val", 8, "--teacher-sft", 512,
+    data = session.work / "data"
+    session.run([sys.executable, "deploy/examples/addition/generate.py", data, "--train", 48, "--val", 8, "--teacher-sft", 512,
              "--student-sft", 512])
     for name in ("teacher", "student"):
-        day.run([day.program("taopd-trainer"), "sft", "--config", f"deploy/recipes/addition/{name}_sft.yaml",
-                 *settings({"run.dir": day.work / name, "model.tokenizer": data / "tokenizer",
+        session.run([session.program("taopd-trainer"), "sft", "--config", f"deploy/recipes/addition/{name}_sft.yaml",
+                 *settings({"run.dir": session.work / name, "model.tokenizer": data / "tokenizer",
                             "data.train": f"[{data / f'{name}_sft.jsonl'}]", "trainer.total_steps": 6,
-                            "trainer.num_threads": num_threads(day), "optimizer.warmup_steps": 0, "trainer.device": "cpu"})])
+                            "trainer.num_threads": num_threads(session), "optimizer.warmup_steps": 0, "trainer.device": "cpu"})])
     return "the quickstart's data and two small models"
 
 
-def num_threads(day):
+def num_threads(session):
     """0, which means one per core, or one for small shapes, which threads only slow down."""
-    return 1 if day.small else 0
+    return 1 if session.small else 0
 
 
 def settings(values):
@@ -189,9 +189,9 @@ def settings(values):
 
 
 @contextlib.contextmanager
-def serves(day, command, is_ready):
+def serves(session, command, is_ready):
     """Runs a server until the block ends; enters the block when is_ready() is true."""
-    with open(day.part_log, "a", encoding="utf-8") as log:
+    with open(session.part_log, "a", encoding="utf-8") as log:
         log.write(f"$ {' '.join(command)}\n")
         log.flush()
         name = pathlib.Path(command[0]).name
@@ -200,7 +200,7 @@ def serves(day, command, is_ready):
             while not is_ready():
                 if process.poll() is not None:
                     raise Failed(f"{name} ended with {process.returncode} at its start")
-                if day.left_s() <= 0.1:
+                if session.left_s() <= 0.1:
                     raise Failed(f"{name} was not ready in time")
                 time.sleep(0.05)
             yield
@@ -214,27 +214,27 @@ def serves(day, command, is_ready):
 
 
 @contextlib.contextmanager
-def teacher(day, model, flags):
+def teacher(session, model, flags):
     """A teacher on 127.0.0.1; gives its ports."""
-    ready = day.work / "ready.json"
+    ready = session.work / "ready.json"
     ready.unlink(missing_ok=True)
-    command = [day.program("taopd-teacher"), "--model", str(model), "--port", "0", "--grpc-port", "0", "--ready-file",
+    command = [session.program("taopd-teacher"), "--model", str(model), "--port", "0", "--grpc-port", "0", "--ready-file",
                str(ready), *flags]
-    with serves(day, command, ready.exists):
+    with serves(session, command, ready.exists):
         yield json.loads(ready.read_text(encoding="utf-8"))
 
 
-def train(day, name, device_flags, values, launcher=(), steps=NUM_STEPS):
+def train(session, name, device_flags, values, launcher=(), steps=NUM_STEPS):
     """Trains the student with the teacher on the same kind of device. Returns losses and log."""
-    data, run = day.work / "data", day.work / name
+    data, run = session.work / "data", session.work / name
     kind, kernels = device_flags
-    with teacher(day, day.work / "teacher/model", ["--device", kind, "--kernels", kernels, "--kv-cache-memory-bytes", "16MiB"]) as ports:
-        log = day.run([day.program("taopd-trainer"), *launcher, "train", "--config", "deploy/recipes/addition/train.yaml",
-                       *settings({"run.dir": run, "student.model": day.work / "student/model", "data.train": f"[{data / 'train.jsonl'}]",
+    with teacher(session, session.work / "teacher/model", ["--device", kind, "--kernels", kernels, "--kv-cache-memory-bytes", "16MiB"]) as ports:
+        log = session.run([session.program("taopd-trainer"), *launcher, "train", "--config", "deploy/recipes/addition/train.yaml",
+                       *settings({"run.dir": run, "student.model": session.work / "student/model", "data.train": f"[{data / 'train.jsonl'}]",
                                   "data.val": f"[{data / 'val.jsonl'}]", "data.train_batch_size": 6,
                                   "trainer.mini_batch_size": 3, "trainer.total_steps": steps, "trainer.eval_every": steps,
                                   "trainer.save_every": steps, "eval.num_prompts": 8, "optimizer.warmup_steps": 0,
-                                  "trainer.num_threads": num_threads(day), "trainer.device": kind, "trainer.kernels": kernels,
+                                  "trainer.num_threads": num_threads(session), "trainer.device": kind, "trainer.kernels": kernels,
                                   "teacher.endpoints": f"[grpc://127.0.0.1:{ports['grpc_port']}]", **values})])
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     losses = [row["loss/mean"] for row in rows if "loss/mean" in row]
@@ -247,8 +247,8 @@ def on_cpu():
     return "cpu", "custom"
 
 
-def on_device(day, kernels="auto"):
-    return ("cpu", "composed") if day.rehearse else ("cuda", kernels)
+def on_device(session, kernels="auto"):
+    return ("cpu", "composed") if session.rehearse else ("cuda", kernels)
 
 
 def compare_losses(losses, expected, where):
@@ -259,150 +259,150 @@ def compare_losses(losses, expected, where):
     return f"losses within {worst:.1e} of"
 
 
-def losses(day):
-    expected, _ = train(day, "cpu", on_cpu(), {})
-    found, log = train(day, "device", on_device(day), {})
-    day.losses = found
+def losses(session):
+    expected, _ = train(session, "cpu", on_cpu(), {})
+    found, log = train(session, "device", on_device(session), {})
+    session.losses = found
     trusted = re.findall(rf"(?m)^\S+ [IW] ((?:{'|'.join(CHECKED_KERNELS)}): .*)$", log)
-    (day.out / "self_check.txt").write_text("\n".join(trusted) + "\n", encoding="utf-8")
+    (session.out / "self_check.txt").write_text("\n".join(trusted) + "\n", encoding="utf-8")
     return f"{compare_losses(found, expected, 'on the CPU')} the CPU's, {LOSS_TOLERANCE} allowed"
 
 
-def self_check(day):
+def self_check(session):
     """Which kernels the programs trust here: the lines that the training of `losses` has logged."""
-    if day.rehearse:
-        day.run([day.test_program("self_check_test"), "--gtest_filter=SelfCheck.TrustsTheKernels"])
+    if session.rehearse:
+        session.run([session.test_program("self_check_test"), "--gtest_filter=SelfCheck.TrustsTheKernels"])
         return "on the emulated run-time, every kernel is trusted"
-    lines = (day.out / "self_check.txt").read_text(encoding="utf-8").strip().splitlines()
+    lines = (session.out / "self_check.txt").read_text(encoding="utf-8").strip().splitlines()
     if len(lines) < len(CHECKED_KERNELS):
         raise Failed(f"the log has {len(lines)} of {len(CHECKED_KERNELS)} lines")
     left_out = [line for line in lines if ": custom" not in line or ": custom, not checked" in line]
     return "; ".join(left_out) if left_out else "every kernel is trusted: " + "; ".join(lines)
 
 
-def composed(day):
-    expected, _ = train(day, "cpu-composed", ("cpu", "composed"), {})
-    found, _ = train(day, "device-composed", on_device(day, "composed"), {})
+def composed(session):
+    expected, _ = train(session, "cpu-composed", ("cpu", "composed"), {})
+    found, _ = train(session, "device-composed", on_device(session, "composed"), {})
     return f"{compare_losses(found, expected, 'on the CPU')} the CPU's with the same compositions"
 
 
-def offload(day):
-    if day.rehearse:
-        output = day.run([day.program("taopd-trainer"), "train", "--config", "deploy/recipes/addition/train.yaml",
-                          *settings({"run.dir": day.work / "offload", "student.model": day.work / "student/model",
-                                     "data.train": f"[{day.work / 'data/train.jsonl'}]", "trainer.device": "cpu",
-                                     "data.val": f"[{day.work / 'data/val.jsonl'}]", "optimizer.offload": "true",
+def offload(session):
+    if session.rehearse:
+        output = session.run([session.program("taopd-trainer"), "train", "--config", "deploy/recipes/addition/train.yaml",
+                          *settings({"run.dir": session.work / "offload", "student.model": session.work / "student/model",
+                                     "data.train": f"[{session.work / 'data/train.jsonl'}]", "trainer.device": "cpu",
+                                     "data.val": f"[{session.work / 'data/val.jsonl'}]", "optimizer.offload": "true",
                                      "teacher.endpoints": "[grpc://127.0.0.1:1]"})], expected=64)
         if "optimizer.offload" not in output:
             raise Failed("the refusal does not name optimizer.offload")
         return "refused on a CPU by name"
-    found, _ = train(day, "offload", on_device(day), {"optimizer.offload": "true"})
-    return f"{compare_losses(found, day.losses, 'without')} those without"
+    found, _ = train(session, "offload", on_device(session), {"optimizer.offload": "true"})
+    return f"{compare_losses(found, session.losses, 'without')} those without"
 
 
-def two_ranks(day):
-    if not day.rehearse and day.facts["gpus"] < 2:
+def two_ranks(session):
+    if not session.rehearse and session.facts["gpus"] < 2:
         raise Skipped("there is one GPU")
-    found, _ = train(day, "ranks", on_device(day), {}, launcher=["launch", "--nproc", "2", "--"])
-    return f"{compare_losses(found, day.losses, 'of one rank')} one rank's"
+    found, _ = train(session, "ranks", on_device(session), {}, launcher=["launch", "--nproc", "2", "--"])
+    return f"{compare_losses(found, session.losses, 'of one rank')} one rank's"
 
 
 # ---- Speed, at Qwen3-0.6B's shape ----
 
-def shape(day):
-    """A model of random weights of Qwen3-0.6B's shape; of two thin layers if the day is small."""
-    config = json.loads((day.root / "tests/bench/qwen3_0.6b.json").read_text(encoding="utf-8"))
-    if day.small:
+def shape(session):
+    """A model of random weights of Qwen3-0.6B's shape; of two thin layers if the session is small."""
+    config = json.loads((session.root / "tests/bench/qwen3_0.6b.json").read_text(encoding="utf-8"))
+    if session.small:
         config.update({"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
                        "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 512, "bos_token_id": 1, "eos_token_id": 2})
     config["max_position_embeddings"] = 4096
-    path, pairs = day.work / "config.json", day.work / "pairs.jsonl"
+    path, pairs = session.work / "config.json", session.work / "pairs.jsonl"
     path.write_text(json.dumps(config), encoding="utf-8")
-    length = 64 if day.small else 1024
+    length = 64 if session.small else 1024
     row = {"prompt_ids": [5] * 8, "response_ids": [3 + i % 500 for i in range(length)]}
     pairs.write_text((json.dumps(row) + "\n") * 8, encoding="utf-8")
-    kind, kernels = on_device(day)
-    run, overrides = day.work / "shape", day.work / "shape.yaml"
+    kind, kernels = on_device(session)
+    run, overrides = session.work / "shape", session.work / "shape.yaml"
     overrides.write_text(f"run: {{dir: {run}}}\n", encoding="utf-8")
-    day.run([day.program("taopd-trainer"), "sft", "--config", overrides,
+    session.run([session.program("taopd-trainer"), "sft", "--config", overrides,
              *settings({"model.config": path, "model.dtype": "bfloat16", "data.train": f"[{pairs}]", "trainer.total_steps": 3,
-                        "trainer.batch_size": 8, "trainer.num_threads": num_threads(day), "trainer.device": kind,
+                        "trainer.batch_size": 8, "trainer.num_threads": num_threads(session), "trainer.device": kind,
                         "trainer.kernels": kernels})])
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     rates = [row["time/tokens_per_s"] for row in rows if "time/tokens_per_s" in row]
     if not rates:
         raise Failed("no step has time/tokens_per_s")
-    day.shape_model = run / "model"
+    session.shape_model = run / "model"
     return f"steps of {8 * length} tokens (sft, bfloat16): {max(rates):.0f} tokens/s"
 
 
-def ask(day, port, body):
+def ask(session, port, body):
     """One completion over HTTP; returns the seconds that it took."""
-    body = {"model": str(day.shape_model), **body}  # vLLM wants the name
+    body = {"model": str(session.shape_model), **body}  # vLLM wants the name
     request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/completions", json.dumps(body).encode(),
                                      {"Content-Type": "application/json"})
     start = time.monotonic()
-    with urllib.request.urlopen(request, timeout=day.left_s()) as answer:
+    with urllib.request.urlopen(request, timeout=session.left_s()) as answer:
         answer.read()
     return time.monotonic() - start
 
 
-def speeds(day, port):
-    length, tokens = (128, 8) if day.small else (2048, 128)
+def speeds(session, port):
+    length, tokens = (128, 8) if session.small else (2048, 128)
     prompt = [3 + i % 500 for i in range(length)]
-    ask(day, port, {"prompt": prompt[:9], "max_tokens": 4})
+    ask(session, port, {"prompt": prompt[:9], "max_tokens": 4})
     found = {}
     # A salt keeps the prefix cache out of the second request.
-    seconds = ask(day, port, {"prompt": prompt, "max_tokens": 1, "cache_salt": "prefill"})
+    seconds = ask(session, port, {"prompt": prompt, "max_tokens": 1, "cache_salt": "prefill"})
     found["prefill"] = f"{length / seconds:.0f} tokens/s"
-    seconds = ask(day, port, {"prompt": prompt, "max_tokens": 1, "prompt_logprobs": 20, "cache_salt": "score"})
+    seconds = ask(session, port, {"prompt": prompt, "max_tokens": 1, "prompt_logprobs": 20, "cache_salt": "score"})
     found["score"] = f"{length / seconds:.0f} tokens/s"
     for n in (1, 16, 64):
-        seconds = ask(day, port, {"prompt": prompt[:16], "n": n, "max_tokens": tokens, "ignore_eos": True, "temperature": 1,
+        seconds = ask(session, port, {"prompt": prompt[:16], "n": n, "max_tokens": tokens, "ignore_eos": True, "temperature": 1,
                                   "seed": 1})
         found[f"decode {n}"] = f"{n * tokens / seconds:.0f} tokens/s"
     return ", ".join(f"{name} {value}" for name, value in found.items())
 
 
-def serving(day, more=()):
+def serving(session, more=()):
     """The speeds of the teacher with the model of `shape`."""
-    kind, kernels = on_device(day)
-    cache = "64MiB" if day.small else "4GiB"
-    with teacher(day, day.shape_model, ["--device", kind, "--kernels", kernels, "--kv-cache-memory-bytes", cache,
+    kind, kernels = on_device(session)
+    cache = "64MiB" if session.small else "4GiB"
+    with teacher(session, session.shape_model, ["--device", kind, "--kernels", kernels, "--kv-cache-memory-bytes", cache,
                                         *more]) as ports:
-        return speeds(day, ports["http_port"])
+        return speeds(session, ports["http_port"])
 
 
-def eager(day):
-    return serving(day, ["--cuda-graphs", "false"])
+def eager(session):
+    return serving(session, ["--cuda-graphs", "false"])
 
 
-def graphs(day):
-    if day.rehearse:
-        output = day.run([day.program("taopd-teacher"), "--model", day.shape_model, "--device", "cpu", "--kernels", "composed",
+def graphs(session):
+    if session.rehearse:
+        output = session.run([session.program("taopd-teacher"), "--model", session.shape_model, "--device", "cpu", "--kernels", "composed",
                           "--cuda-graphs", "true"], expected=64)
         if "cuda_graphs" not in output:
             raise Failed("the refusal does not name cuda_graphs")
         return "refused without kernels by name"
-    return serving(day, ["--cuda-graphs", "true"])
+    return serving(session, ["--cuda-graphs", "true"])
 
 
-def distill(day):
+def distill(session):
     """Whole steps of distillation with the model of `shape` as student and as teacher, on the same device."""
-    prompts, length, tokens = (2, 16, 8) if day.small else (64, 64, 512)
-    kind, kernels = on_device(day)
-    path, run, overrides = day.work / "prompts.jsonl", day.work / "distill", day.work / "distill.yaml"
+    prompts, length, tokens = (2, 16, 8) if session.small else (64, 64, 512)
+    kind, kernels = on_device(session)
+    path, run, overrides = session.work / "prompts.jsonl", session.work / "distill", session.work / "distill.yaml"
     rows = ({"prompt_ids": [(7919 * (length * i + t) + 11) % 500 for t in range(length)]} for i in range(4 * prompts))
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     overrides.write_text(f"run: {{dir: {run}}}\n", encoding="utf-8")
-    with teacher(day, day.shape_model, ["--device", kind, "--kernels", kernels, "--kv-cache-memory-bytes",
-                                        "64MiB" if day.small else "4GiB"]) as ports:
-        day.run([day.program("taopd-trainer"), "train", "--config", overrides,
-                 *settings({"student.model": day.shape_model, "student.dtype": "bfloat16", "data.train": f"[{path}]",
+    with teacher(session, session.shape_model, ["--device", kind, "--kernels", kernels, "--kv-cache-memory-bytes",
+                                        "64MiB" if session.small else "4GiB"]) as ports:
+        session.run([session.program("taopd-trainer"), "train", "--config", overrides,
+                 *settings({"student.model": session.shape_model, "student.dtype": "bfloat16", "data.train": f"[{path}]",
                             "data.train_batch_size": prompts, "data.max_prompt_length": length,
-                            "data.max_response_length": tokens, "rollout.n": 4, "rollout.kv_cache_gb": 0.1 if day.small else 20,
+                            "data.max_response_length": tokens, "rollout.n": 4, "rollout.kv_cache_gb": 0.1 if session.small else 20,
                             "teacher.top_k": 16, "trainer.mini_batch_size": prompts, "trainer.total_steps": 2,
-                            "trainer.eval_every": 0, "trainer.save_every": 0, "trainer.num_threads": num_threads(day),
+                            "trainer.eval_every": 0, "trainer.save_every": 0, "trainer.num_threads": num_threads(session),
                             "trainer.device": kind, "trainer.kernels": kernels,
                             "teacher.endpoints": f"[grpc://127.0.0.1:{ports['grpc_port']}]"})])
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -414,7 +414,7 @@ def distill(day):
 
 # ---- Programs of others ----
 
-def vllm(day):
+def vllm(session):
     """The speeds of `serving` with vLLM, which answers the same requests."""
     program = shutil.which("vllm")
     if program is None:
@@ -430,17 +430,17 @@ def vllm(day):
         except OSError:
             return False
 
-    with serves(day, [program, "serve", str(day.shape_model), "--host", "127.0.0.1", "--port", str(port), "--tokenizer",
-                      str(day.work / "data/tokenizer"), "--max-model-len", "4096", "--dtype", "bfloat16"], is_ready):
-        return speeds(day, port)
+    with serves(session, [program, "serve", str(session.shape_model), "--host", "127.0.0.1", "--port", str(port), "--tokenizer",
+                      str(session.work / "data/tokenizer"), "--max-model-len", "4096", "--dtype", "bfloat16"], is_ready):
+        return speeds(session, port)
 
 
-def transformers(day):
+def transformers(session):
     """The same speeds with transformers, in the Python of the oracles where there is one."""
     python = os.environ.get("TAOPD_ORACLE_PYTHON", "")
-    lengths = (128, 8, 64) if day.small else (2048, 128, 1024)
-    code, output = day.run_any([python if pathlib.Path(python).is_file() else sys.executable,
-                                "tests/gpu/transformers_speeds.py", day.shape_model, on_device(day)[0], *lengths])
+    lengths = (128, 8, 64) if session.small else (2048, 128, 1024)
+    code, output = session.run_any([python if pathlib.Path(python).is_file() else sys.executable,
+                                "tests/gpu/transformers_speeds.py", session.shape_model, on_device(session)[0], *lengths])
     line = output.strip().splitlines()[-1] if output.strip() else "no output"
     if code == 77:
         raise Skipped(line)

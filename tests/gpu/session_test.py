@@ -1,4 +1,4 @@
-"""tests/gpu/day.py: a part that fails, hangs or breaks stops only those that need it, and every line has a verdict. With
+"""tests/gpu/session.py: a part that fails, hangs or breaks stops only those that need it, and every line has a verdict. With
 --rehearsal BUILD_DIR, the whole script runs on this machine's CPU."""
 
 import argparse
@@ -17,24 +17,24 @@ from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path += [str(ROOT / "tests/gpu"), str(ROOT / "tests/deploy")]
-import day  # noqa: E402
-import day_parts  # noqa: E402
+import session  # noqa: E402
+import session_parts  # noqa: E402
 import environment  # noqa: E402
-import ran  # noqa: E402
-from day_parts import Failed, Part, Skipped  # noqa: E402
+import results_table  # noqa: E402
+from session_parts import Failed, Part, Skipped  # noqa: E402
 
 BUILD_DIR = None
 
 
 def run_parts(parts, *arguments):
-    """Runs the day with these parts; returns its exit code, {part: (verdict, text)} and the results file."""
+    """Runs the session with these parts; returns its exit code, {part: (verdict, text)} and the results file."""
     with tempfile.TemporaryDirectory() as out:
-        known, day_parts.PARTS = day_parts.PARTS, parts
+        known, session_parts.PARTS = session_parts.PARTS, parts
         try:
             with contextlib.redirect_stdout(io.StringIO()):
-                code = day.main(["--rehearse", "--out", out, *arguments])
+                code = session.main(["--rehearse", "--out", out, *arguments])
         finally:
-            day_parts.PARTS = known
+            session_parts.PARTS = known
         (results,) = pathlib.Path(out).glob("*.md")
         text = results.read_text(encoding="utf-8")
         logs = {path.stem: path.read_text(encoding="utf-8") for path in pathlib.Path(out).glob("*.log")}
@@ -50,8 +50,8 @@ def skip(_):
     raise Skipped("one GPU")
 
 
-def sleep(a_day):
-    return a_day.run(["sleep", "60"])
+def sleep(a_session):
+    return a_session.run(["sleep", "60"])
 
 
 class DayTest(unittest.TestCase):
@@ -96,14 +96,14 @@ class DayTest(unittest.TestCase):
             run_parts(parts, "--only", "e")
 
     def test_a_command_with_another_exit_code_fails_with_its_last_line(self):
-        parts = [Part("a", lambda a_day: a_day.run(["sh", "-c", "echo first; echo last; exit 3"]), 9),
-                 Part("b", lambda a_day: a_day.run(["/no/such/program"]), 9)]
+        parts = [Part("a", lambda a_session: a_session.run(["sh", "-c", "echo first; echo last; exit 3"]), 9),
+                 Part("b", lambda a_session: a_session.run(["/no/such/program"]), 9)]
         _, rows, _, _ = run_parts(parts)
         self.assertEqual(rows["a"][1], "sh ended with 3, not 0: last")
         self.assertEqual(rows["b"], ("failed", "/no/such/program: No such file or directory"))
 
     def test_architectures(self):
-        self.assertEqual([day_parts.architecture(x) for x in ("8.0", "8.9", "9.0", "10.0", "12.0")],
+        self.assertEqual([session_parts.architecture(x) for x in ("8.0", "8.9", "9.0", "10.0", "12.0")],
                          ["80-real", "89-real", "90a-real", "100-real", "120-real"])
 
     def test_a_build_that_exists_is_brought_up_to_date(self):
@@ -114,22 +114,22 @@ class DayTest(unittest.TestCase):
                 (build_dir / "bin" / name).touch()
             (build_dir / "CMakeCache.txt").touch()
             # nvcc, which is not in PATH here, is needed only if a file has changed.
-            a_day = types.SimpleNamespace(rehearse=False, build_dir=build_dir, facts={"nvcc": "none"}, run=commands.append)
-            self.assertEqual(day_parts.build(a_day), f"{build_dir} is up to date")
+            a_session = types.SimpleNamespace(rehearse=False, build_dir=build_dir, facts={"nvcc": "none"}, run=commands.append)
+            self.assertEqual(session_parts.build(a_session), f"{build_dir} is up to date")
             self.assertEqual(commands, [["cmake", "--build", build_dir]])
             (build_dir / "CMakeCache.txt").unlink()
-            self.assertEqual(day_parts.build(a_day), f"the programs of {build_dir}, built elsewhere")
+            self.assertEqual(session_parts.build(a_session), f"the programs of {build_dir}, built elsewhere")
             self.assertEqual(len(commands), 1)
 
     def test_the_commit_says_if_files_differ(self):
-        with tempfile.TemporaryDirectory() as folder, mock.patch.object(day, "ROOT", folder):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(session, "ROOT", folder):
             path = pathlib.Path(folder, "file")
             path.touch()
             for arguments in (["init"], ["add", "file"], ["-c", "user.name=a", "-c", "user.email=a", "commit", "--message=a"]):
                 subprocess.run(["git", "-C", folder, *arguments], check=True, capture_output=True)
-            self.assertRegex(day.commit_of_tree(), r"^[0-9a-f]{4,}$")
+            self.assertRegex(session.commit_of_tree(), r"^[0-9a-f]{4,}$")
             path.write_text("changed", encoding="ascii")
-            self.assertRegex(day.commit_of_tree(), r"^[0-9a-f]{4,}-dirty$")
+            self.assertRegex(session.commit_of_tree(), r"^[0-9a-f]{4,}-dirty$")
 
     def test_a_sanitizer_that_is_cut_off_tells_what_it_found(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -138,43 +138,43 @@ class DayTest(unittest.TestCase):
             for found, expected in (("", "found nothing in 1 tests; no time was left for the others"),
                                     ("========= Invalid __global__ read\\n", "compute-sanitizer did not end in time"),):
                 write_script(tool, f"printf '{printed}{found}'; sleep 60 & wait")
-                part = Part("memcheck", day_parts.sanitizer("memcheck"), 0.5)
+                part = Part("memcheck", session_parts.sanitizer("memcheck"), 0.5)
                 with mock.patch.dict(os.environ, PATH=f"{folder}:{os.environ['PATH']}"), \
-                        mock.patch.object(day.Day, "test_program", lambda *_: "program"):
+                        mock.patch.object(session.Session, "test_program", lambda *_: "program"):
                     _, rows, _, _ = run_parts([part])
                 self.assertEqual(rows["memcheck"], ("failed" if found else "passed", expected))
 
     def test_a_kernel_that_was_not_checked_is_not_trusted(self):
         with tempfile.TemporaryDirectory() as folder:
-            lines = [f"{name}: custom, 2.0x, error 1.0e-03 of 2.0e-02 allowed (y)" for name in day_parts.CHECKED_KERNELS]
+            lines = [f"{name}: custom, 2.0x, error 1.0e-03 of 2.0e-02 allowed (y)" for name in session_parts.CHECKED_KERNELS]
             lines[3] = "paged attention: custom, not checked, because the composition failed: out of memory"
             lines[4] = "prefill attention: composed, because the kernel is slower: 0.2x"
             pathlib.Path(folder, "self_check.txt").write_text("\n".join(lines), encoding="utf-8")
-            a_day = types.SimpleNamespace(rehearse=False, out=pathlib.Path(folder))
-            self.assertEqual(day_parts.self_check(a_day), "; ".join(lines[3:5]))
+            a_session = types.SimpleNamespace(rehearse=False, out=pathlib.Path(folder))
+            self.assertEqual(session_parts.self_check(a_session), "; ".join(lines[3:5]))
 
 
 class RanTest(unittest.TestCase):
     def test_the_page_says_what_ran(self):
-        page = ran.PAGE.read_text(encoding="utf-8")
-        self.assertEqual(ran.with_text(page, ran.describe(ran.RESULTS)), page, "run tests/gpu/ran.py --write")
+        page = results_table.PAGE.read_text(encoding="utf-8")
+        self.assertEqual(results_table.with_text(page, results_table.describe(results_table.RESULTS)), page, "run tests/gpu/results_table.py --write")
 
     def test_a_results_file_becomes_a_row(self):
         with tempfile.TemporaryDirectory() as folder:
-            self.assertEqual(ran.describe(pathlib.Path(folder)), ran.NOTHING)
-            a_day = day.Day(types.SimpleNamespace(rehearse=False, small=False, build_dir=None, commit=None, out=folder), folder)
-            a_day.facts = {"device": "NVIDIA H100", "driver": "580.1"}
+            self.assertEqual(results_table.describe(pathlib.Path(folder)), results_table.NOTHING)
+            a_session = session.Session(types.SimpleNamespace(rehearse=False, small=False, build_dir=None, commit=None, out=folder), folder)
+            a_session.facts = {"device": "NVIDIA H100", "driver": "580.1"}
             rows = [("build", "passed", 1.0, "ok"), ("heads", "failed", 1.0, "x"), ("vllm", "skipped", 0, "none")]
             path = pathlib.Path(folder, "2026-01-02-0304.md")
-            day.write_results(path, a_day, "tests/gpu/run", datetime.datetime(2026, 1, 2, 3, 4), rows)
-            row = ran.describe(pathlib.Path(folder)).splitlines()[-1]
+            session.write_results(path, a_session, "tests/gpu/run", datetime.datetime(2026, 1, 2, 3, 4), rows)
+            row = results_table.describe(pathlib.Path(folder)).splitlines()[-1]
             self.assertRegex(row, r"^\| \[2026-01-02 03:04 UTC\]\(\.\./tests/bench/results/gpu/2026-01-02-0304\.md\) \| "
                                   r"NVIDIA H100 \| 580\.1 \| [\w-]+ \| build \| heads \| vllm \|$")
             # A rehearsal is not a result of a GPU.
-            a_day.rehearse = True
-            day.write_results(path, a_day, "tests/gpu/run --rehearse", datetime.datetime(2026, 1, 2), rows)
+            a_session.rehearse = True
+            session.write_results(path, a_session, "tests/gpu/run --rehearse", datetime.datetime(2026, 1, 2), rows)
             with self.assertRaisesRegex(ValueError, "not a results file of a GPU"):
-                ran.describe(pathlib.Path(folder))
+                results_table.describe(pathlib.Path(folder))
 
 
 # Stand-ins for the tools of a machine with two GPUs. cmake "builds" by copying the programs of STAND_INS.
@@ -262,7 +262,7 @@ class RehearsalTest(unittest.TestCase):
         (cls.build / "tests-bin").symlink_to(pathlib.Path(BUILD_DIR, "tests-bin"))
 
     def check_passed(self, verdicts, skipped, text, logs):
-        self.assertEqual(list(verdicts), [part.name for part in day_parts.PARTS])
+        self.assertEqual(list(verdicts), [part.name for part in session_parts.PARTS])
         for name, (verdict, found) in verdicts.items():
             if name == "transformers" and verdict == "skipped":
                 continue  # it is where the tests with the label oracle run

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""The parts of tests/gpu/run that a machine with a GPU should see, one after the other, and their results file.
+"""Runs the parts of tests/gpu/run one after another, and writes their results file.
 
-    day.py [--build-dir DIR] [--out DIR] [--limit SECONDS] [--only PART ...]    on a GPU
-    day.py --rehearse [...]                                                     on a CPU
+    session.py [--build-dir DIR] [--out DIR] [--limit SECONDS] [--only PART ...]    on a GPU
+    session.py --rehearse [...]                                                     on a CPU
 
 A part that fails, hangs or cannot run does not stop those that do not need it. Each gets a verdict: passed, failed, skipped (with
 the reason; nothing of this project is at fault), or not reached (a part that it needs has not passed, or the time
 is up). The results file has the date, the commit (with "-dirty" if files differ from it), the device, the driver, the
-command and a line for each part. It is written again after each part, so that an interrupted run leaves what it knows.
+command and a line for each part. It is written after each part, so that an interrupted session leaves its results.
 
     --build-dir DIR   a build of the preset cuda; it is made, or brought up to date, unless DIR has programs but no
                       build system: those were built elsewhere. With --rehearse: one of the preset cpu (default: build/cpu)
@@ -32,14 +32,14 @@ import sys
 import tempfile
 import time
 
-import day_parts
-from day_parts import Failed, Skipped, TimedOut
+import session_parts
+from session_parts import Failed, Skipped, TimedOut
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PASSED, FAILED, SKIPPED, NOT_REACHED = "passed", "failed", "skipped", "not reached"
 
 
-class Day:
+class Session:
     """What the parts share: where programs and results are, and how commands run."""
 
     def __init__(self, options, work_dir):
@@ -111,15 +111,15 @@ def one_line(text):
     return " ".join(str(text).split()).replace("|", "/")
 
 
-def judge(part, day):
+def judge(part, session):
     """Runs a part; returns its verdict and what it found."""
     try:
-        return PASSED, part.run(day)
+        return PASSED, part.run(session)
     except Skipped as reason:
         return SKIPPED, str(reason)
     except Failed as reason:
         return FAILED, str(reason)
-    except Exception as error:  # a fault of the script itself must not end the day
+    except Exception as error:  # a fault of the script itself must not end the session
         return FAILED, f"{type(error).__name__}: {error}"
 
 
@@ -131,10 +131,10 @@ def commit_of_tree():
     return (git("rev-parse", "--short", "HEAD") or "unknown") + ("-dirty" if changed else "")
 
 
-def write_results(path, day, command, begun, rows):
-    lines = [f"# {'Rehearsal on a CPU' if day.rehearse else 'GPU'}: {day.facts.get('device', 'unknown device')}", ""]
-    for name, value in [("date", begun.strftime("%Y-%m-%d %H:%M UTC")), ("commit", day.commit),
-                        *day.facts.items(), ("command", command)]:
+def write_results(path, session, command, begun, rows):
+    lines = [f"# {'Rehearsal on a CPU' if session.rehearse else 'GPU'}: {session.facts.get('device', 'unknown device')}", ""]
+    for name, value in [("date", begun.strftime("%Y-%m-%d %H:%M UTC")), ("commit", session.commit),
+                        *session.facts.items(), ("command", command)]:
         lines.append(f"- {name}: {value}")
     lines += ["", "| part | verdict | s | what it found |", "|---|---|---|---|"]
     lines += [f"| {name} | {verdict} | {seconds:.0f} | {one_line(found)} |" for name, verdict, seconds, found in rows]
@@ -143,15 +143,15 @@ def write_results(path, day, command, begun, rows):
 
 def wanted(only):
     """The parts to run, in order: all, or those of --only and what they need."""
-    parts = {part.name: part for part in day_parts.PARTS}
+    parts = {part.name: part for part in session_parts.PARTS}
     unknown = [name for name in only if name not in parts]
     if unknown:
-        sys.exit(f"day.py: no part {unknown[0]}; the parts are {', '.join(parts)}")
+        sys.exit(f"session.py: no part {unknown[0]}; the parts are {', '.join(parts)}")
     names, new = set(), set(only or parts)
     while new:
         names |= new
         new = {need for name in new for need in parts[name].needs} - names
-    return [part for part in day_parts.PARTS if part.name in names]
+    return [part for part in session_parts.PARTS if part.name in names]
 
 
 def main(arguments):
@@ -168,13 +168,13 @@ def main(arguments):
     command = shlex.join(["tests/gpu/run", *arguments])
     verdicts, rows = {}, []
     with tempfile.TemporaryDirectory(prefix="taopd-gpu-") as work_dir:
-        day = Day(options, work_dir)
+        session = Session(options, work_dir)
         kind = "-rehearsal" if options.rehearse else "-small" if options.small else ""
-        path = day.out / f"{begun.strftime('%Y-%m-%d-%H%M')}{kind}.md"
+        path = session.out / f"{begun.strftime('%Y-%m-%d-%H%M')}{kind}.md"
         left_s = options.limit
         for part in wanted(options.only):
-            day.part_log = day.out / (part.name.replace(" ", "_") + ".log")
-            day.part_log.write_text("", encoding="utf-8")
+            session.part_log = session.out / (part.name.replace(" ", "_") + ".log")
+            session.part_log.write_text("", encoding="utf-8")
             missing = [need for need in part.needs if verdicts.get(need) != PASSED]
             start = time.monotonic()
             if missing:
@@ -182,18 +182,18 @@ def main(arguments):
             elif left_s <= 0 and not part.is_preparation:
                 verdict, found = NOT_REACHED, "the time is up (--limit)"
             else:
-                limit_s = part.limit_s * day.patience
-                day.deadline = start + (limit_s if part.is_preparation else min(limit_s, left_s))
-                verdict, found = judge(part, day)
+                limit_s = part.limit_s * session.patience
+                session.deadline = start + (limit_s if part.is_preparation else min(limit_s, left_s))
+                verdict, found = judge(part, session)
             seconds = time.monotonic() - start
             if not part.is_preparation:
                 left_s -= seconds
             verdicts[part.name] = verdict
             rows.append((part.name, verdict, seconds, found))
             print(f"{part.name}: {verdict} ({seconds:.0f} s): {one_line(found)}", flush=True)
-            write_results(path, day, command, begun, rows)
+            write_results(path, session, command, begun, rows)
     print(f"results: {path}")
-    if not day.small:
+    if not session.small:
         print("if they are worth keeping: copy the file to tests/bench/results/gpu and commit it")
     return 0 if all(verdict in (PASSED, SKIPPED) for verdict in verdicts.values()) else 1
 
