@@ -1,5 +1,5 @@
-# Every library from outside, as a target. LibTorch comes last: its include directory carries other
-# versions of protobuf and fmt, so only targets that ask for taopd_torch may see it.
+# Every external library, as a target. LibTorch comes last: its include directory holds other
+# versions of protobuf and fmt, so only targets that link taopd_torch may see it.
 find_package(Threads REQUIRED)
 find_package(absl REQUIRED)
 find_package(Protobuf REQUIRED)   # module mode: gRPC's own config expects these targets
@@ -18,7 +18,7 @@ endif()
 
 # cpp-httplib: Debian ships a shared library and a pkg-config file. The definitions of that file
 # (OpenSSL, zlib, brotli) decide the layout of its classes: without them a client's destructor frees
-# what it does not own.
+# memory that it does not own.
 find_package(PkgConfig REQUIRED)
 find_package(OpenSSL REQUIRED)
 pkg_check_modules(TAOPD_HTTPLIB REQUIRED cpp-httplib)
@@ -35,10 +35,13 @@ set(TAOPD_DEPS ${taopd_download_dir} CACHE PATH "Directory of the downloaded dep
 # --- Apache Arrow (Parquet) ---------------------------------------------------------------------
 # The C++ libraries of the Python wheel, linked by full file name: the wheel has no lib*.so links.
 # CMake's build rpath finds them at run time. Only common/io/parquet.cc includes their headers.
+set(arrow_version 26.0.1)
+string(REGEX MATCH "([0-9]+)\\.([0-9]+)" major_minor ${arrow_version})
+math(EXPR arrow_so_version "100 * ${CMAKE_MATCH_1} + ${CMAKE_MATCH_2}")
 find_path(TAOPD_ARROW_DIR NAMES include/parquet/arrow/reader.h
-          PATHS ${TAOPD_DEPS}/pyarrow-26.0.1/pyarrow ${TAOPD_DEPS}/pyarrow
+          PATHS ${TAOPD_DEPS}/pyarrow-${arrow_version}/pyarrow ${TAOPD_DEPS}/pyarrow
           NO_DEFAULT_PATH
-          DOC "Apache Arrow: the directory that holds include/ and libarrow.so.2600")
+          DOC "Apache Arrow: the directory that holds include/ and libarrow.so.*")
 if(NOT TAOPD_ARROW_DIR)
   message(FATAL_ERROR "Apache Arrow is not in ${TAOPD_DEPS}. Run deploy/setup, or set TAOPD_DEPS.")
 endif()
@@ -46,13 +49,14 @@ add_library(taopd_arrow INTERFACE)
 foreach(lib arrow parquet)
   add_library(taopd_lib${lib} SHARED IMPORTED GLOBAL)
   set_target_properties(taopd_lib${lib} PROPERTIES
-    IMPORTED_LOCATION ${TAOPD_ARROW_DIR}/lib${lib}.so.2600 IMPORTED_SONAME lib${lib}.so.2600)
+    IMPORTED_LOCATION ${TAOPD_ARROW_DIR}/lib${lib}.so.${arrow_so_version}
+    IMPORTED_SONAME lib${lib}.so.${arrow_so_version})
 endforeach()
 target_include_directories(taopd_arrow SYSTEM INTERFACE ${TAOPD_ARROW_DIR}/include)
 target_link_libraries(taopd_arrow INTERFACE taopd_libparquet taopd_libarrow Threads::Threads)
-# libparquet exports the OpenSSL that it carries. The system's must come before it in the order in
-# which the loader looks for symbols: libcrypto, bound to functions of both, crashes as soon as it
-# loads the system's certificates.
+# libparquet exports the OpenSSL that it contains. The loader must find the symbols of the system's
+# OpenSSL first: a libcrypto that calls functions of both crashes when it loads the system's
+# certificates.
 target_link_options(taopd_arrow INTERFACE
   "LINKER:--no-as-needed,${OPENSSL_SSL_LIBRARY},${OPENSSL_CRYPTO_LIBRARY},--as-needed")
 
