@@ -14,7 +14,7 @@ set(CMAKE_CXX_COMPILE_OPTIONS_PIE -fPIC)
 if(CMAKE_CXX_FLAGS_RELEASE STREQUAL "-O3 -DNDEBUG")
   set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 endif()
-# This ends a program whose stack was overwritten, for example by a client's data. The builds with
+# This ends a program whose stack was overwritten, as a client's data might do. The builds with
 # sanitizers detect more than that.
 if(CMAKE_BUILD_TYPE STREQUAL "Release")
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fstack-protector-strong>)
@@ -61,8 +61,7 @@ endif()
 find_program(TAOPD_LLD ld.lld)
 # A cross compiler looks for lld under another name.
 if(TAOPD_LLD AND NOT TAOPD_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
-  # mold is not used, because Debian 12's is built with a oneTBB (2021.8) that deadlocks now and
-  # then, and a link that hangs blocks the whole build. A link has one thread, because ninja already
-  # runs one link per core.
+  # mold is not used, because Debian 12 builds it with a oneTBB (2021.8) that sometimes deadlocks,
+  # which hangs the build. A link has one thread, because ninja already runs one link per core.
   add_link_options(-fuse-ld=lld -Wl,--threads=1)
 endif()

@@ -1,6 +1,6 @@
 # LibTorch as the target taopd_torch, with its CUDA libraries and the toolkit when TAOPD_CUDA is on.
 # tests/gpu, which has no other dependency, includes this file, too. TAOPD_DEPS (a directory that
-# holds torch-2.11.0/torch or torch) or -DTAOPD_TORCH_DIR=.../torch names a LibTorch that exists.
+# holds torch-2.11.0/torch or torch) or -DTAOPD_TORCH_DIR=.../torch names an existing LibTorch.
 find_path(TAOPD_TORCH_DIR NAMES include/ATen/ATen.h
           PATHS ${TAOPD_DEPS}/torch-2.11.0/torch ${TAOPD_DEPS}/torch ${TAOPD_DEPS}
           NO_DEFAULT_PATH DOC "LibTorch: the directory that holds include/ and lib/")
@@ -22,7 +22,7 @@ if(NOT torch_version STREQUAL "2.11" AND NOT PROJECT_NAME STREQUAL "taopd_gpu")
                       "Run deploy/setup, or set TAOPD_DEPS.")
 endif()
 
-# find_package(Torch) of the wheel wants the CUDA toolkit, so the targets are written out.
+# The wheel's find_package(Torch) requires the CUDA toolkit, so the targets are defined here.
 foreach(lib torch_cpu c10)
   add_library(${lib} SHARED IMPORTED GLOBAL)
   set_target_properties(${lib} PROPERTIES IMPORTED_LOCATION ${TAOPD_TORCH_DIR}/lib/lib${lib}.so)
@@ -60,7 +60,7 @@ if(TAOPD_CUDA)
   endforeach()
   target_compile_definitions(taopd_torch INTERFACE TAOPD_CUDA=1)
   # torch_cuda registers its kernels when it is loaded: it must stay although no symbol is named.
-  # The wheel's own needs (cuFile, cuSPARSELt, NVSHMEM) may be absent where a program is only built.
+  # Its own dependencies (cuFile, cuSPARSELt, NVSHMEM) may be absent where a program is only built.
   target_link_options(taopd_torch INTERFACE -Wl,--allow-shlib-undefined)
   target_link_libraries(taopd_torch
     INTERFACE -Wl,--no-as-needed torch_cuda c10_cuda -Wl,--as-needed CUDA::cudart)

@@ -16,7 +16,7 @@ set(CMAKE_SYSROOT ${taopd_arm64}/root)
 set(CMAKE_LIBRARY_ARCHITECTURE aarch64-linux-gnu)
 set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64-static -L ${taopd_arm64}/root)
 
-# Compilers of messages, the linker and the cache are this machine's; libraries are arm64's.
+# protoc, the linker and ccache are programs of this machine; the libraries are those for arm64.
 set(CMAKE_FIND_ROOT_PATH ${taopd_arm64}/root ${taopd_arm64})
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
 set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
