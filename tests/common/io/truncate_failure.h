@@ -1,4 +1,4 @@
-// A file system that does not cut files.
+// A file system on which ftruncate(2) fails.
 #pragma once
 
 namespace taopd::testing {

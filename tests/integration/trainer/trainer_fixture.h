@@ -32,7 +32,7 @@ Strings Joined(Strings first, const Strings& second);
 
 std::string ModelConfigText();
 
-// The teacher of a test that sets no other one does not answer there.
+// An endpoint at which no teacher answers, as a setting.
 inline constexpr char kNobody[] = "teacher.endpoints=[grpc://127.0.0.1:1]";
 
 // A teacher that serves a model.
@@ -181,9 +181,9 @@ class TrainerTest : public ::testing::Test {
   static int64_t StepsOfKilledRun() { return kStepsPerKill * (NumKills(2) + 1); }
   // Runs the arguments to their end. Returns how long that took.
   absl::Duration TimeOf(const Strings& arguments);
-  // Runs arguments (with --resume=auto) for the run `run`, kills the trainer or one of its ranks,
-  // does so NumKills(2) times, and lets the last start come to its end. An undisturbed run takes
-  // `whole`. TAOPD_KILL_SEED is the seed of the moments.
+  // Starts the arguments (with --resume=auto) for the run `run` and kills the trainer or one of its
+  // ranks, NumKills(2) times, and then lets the run end. An undisturbed run takes `whole`.
+  // TAOPD_KILL_SEED is the seed of the moments of the kills.
   void KillAndResume(const Strings& arguments, const std::string& run, absl::Duration whole,
                      int64_t num_ranks = 1);
 

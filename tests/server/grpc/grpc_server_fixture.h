@@ -31,7 +31,7 @@ std::vector<Message> ReadAll(std::unique_ptr<grpc::ClientReader<Message>> reader
 class GrpcServerFixture : public ::testing::Test {
  protected:
   void SetUp() override { Listen({}); }
-  // A test of other options does this instead of SetUp.
+  // A test with other options overrides SetUp and calls this.
   void Listen(const GrpcServerOptions& options) {
     auto server = GrpcServer::Listen("127.0.0.1", 0, &state_, &metrics_, options);
     ASSERT_OK(server);

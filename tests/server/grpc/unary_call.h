@@ -10,7 +10,7 @@
 
 namespace taopd::testing {
 
-// A unary call with the message as bytes. authorizations: what the metadata of that name says.
+// A unary call with the message as bytes, and `authorizations` as its authorization metadata.
 inline grpc::Status UnaryCall(const std::shared_ptr<grpc::Channel>& channel,
                               const std::string& method, const std::string& bytes,
                               const std::vector<std::string>& authorizations, std::string* answer) {

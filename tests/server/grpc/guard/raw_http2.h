@@ -52,8 +52,8 @@ class RawHttp2 {
   bool Open(uint32_t stream, const std::string& block = GrpcHeaders()) {
     return Send(MakeFrame(FrameType::kHeaders, kEndHeadersFlag, stream, block));
   }
-  // Announces a message and sends so many bytes of it. False if the call or the connection has
-  // ended before.
+  // Announces a message and sends this many bytes of it. Returns false if the call or the
+  // connection ends first.
   bool SendPartOfMessage(uint32_t stream, uint32_t announced, size_t size) {
     std::string bytes = MessagePrefix(announced) + std::string(size, 'x');
     for (std::string_view left = bytes; !left.empty();) {

@@ -62,7 +62,7 @@ class SteppedEngine final : public StubEngine {
     return handles;
   }
 
-  // Runs inside of Submit, after the request was taken.
+  // Runs inside Submit, after the request was taken.
   std::function<void(RequestHandle)> during_submit;
   std::vector<RequestHandle> cancelled;
 
@@ -76,7 +76,7 @@ class SteppedEngine final : public StubEngine {
   std::deque<InferenceDone> used_callbacks_;
 };
 
-// Runs `during_now` inside of Now: a stream asks for the time when it takes a message.
+// Runs `during_now` inside Now: a stream asks for the time when it takes a message.
 class HookedClock final : public Clock {
  public:
   absl::Time Now() override {
@@ -135,7 +135,7 @@ class SteppedWire final
 // One stream and its surroundings, started.
 class SteppedStream {
  public:
-  // With `delivery`, answers are made there, otherwise at once.
+  // Answers are made by `delivery` if it is not null, and otherwise immediately.
   explicit SteppedStream(WorkerPool* delivery = nullptr) {
     auto model = std::make_shared<ServedModel>();
     auto owned_engine = std::make_unique<SteppedEngine>();
