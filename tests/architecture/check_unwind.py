@@ -1,8 +1,8 @@
 """check_unwind.py PROGRAM...
 
 No two unwind entries of a program begin at the same address. GCC 12 may write one for an empty part of a function, and
-lld 14 then drops the entry of the function that stands there: an exception that passes it ends the process.
-77: skipped, because readelf is missing.
+lld 14 then drops the entry of the function at that address: an exception that passes it ends the process.
+Exit code 77: skipped, because readelf is missing.
 """
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""What the architecture's rules need to know of C++ text: functions with their lengths, and comments.
+"""The functions of C++ sources with their lengths, and the comments, for the rules of the architecture.
 
 Relies on the tree's format (.clang-format): a function's closing brace stands in the column of its first line, and
 members are indented by two.

@@ -1,4 +1,4 @@
-"""What the benchmarks share: their options, the installed peers, the processor, and the load by other processes."""
+"""The parts that the benchmarks share: their options, the installed peers, the processor, and the load by other processes."""
 
 import argparse
 import json

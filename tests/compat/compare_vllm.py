@@ -1,8 +1,8 @@
 """The same requests to vLLM and to taopd-teacher, answers compared field by field.
 
 Texts, keys and their order must be equal, numbers may differ by 1e-4, and errors are compared by their status and
-shape. Differences that are known and wanted are listed in differences.json with their reason; one that is not listed
-fails, and so does one that is listed and does not occur any more.
+shape. differences.json lists the known and wanted differences with their reasons. A difference that is not listed
+fails, and so does a listed one that no longer occurs.
 
 TAOPD_BIN_DIR and TAOPD_VLLM name the programs. Exit code 77: there is no vLLM.
 """

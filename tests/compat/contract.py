@@ -1,6 +1,6 @@
 """The contract of log-probs over HTTP: values, ranks, order, shapes, independence of batch and cache, errors.
 
-Held against the server at COMPAT_URL, whichever it is; tests/compat/run sets it.
+The server at COMPAT_URL, which tests/compat/run sets, is checked.
 """
 
 import json

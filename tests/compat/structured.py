@@ -1,7 +1,7 @@
 """Structured output over HTTP: texts have the form that was asked for, forced tools are called, and contradictions are
 refused.
 
-Held against the server at COMPAT_URL, whichever it is; tests/compat/run sets it.
+The server at COMPAT_URL, which tests/compat/run sets, is checked.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The addition experiment's generator: what facts of the data the experiment rests on."""
+"""The addition experiment's generator: the facts of its data on which the experiment relies."""
 
 import hashlib
 import json

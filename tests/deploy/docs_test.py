@@ -1,4 +1,4 @@
-"""The pages say what is: links, paths, names, generated parts, and commands that run. pages.py and
+"""The pages are true: links, paths, names and generated parts exist, and commands run. pages.py and
 documented_commands.py beside this file do the reading and the running."""
 
 import concurrent.futures

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Predicts time and memory traffic of the CUDA kernels on GPUs that nobody has at hand.
+"""Predicts time and memory traffic of the CUDA kernels on GPUs that are not at hand.
 
     tests/gpu/cost_model.py [--model NAME] [--device NAME] [--rows N] [--context L] [--workspace-mb M]
 

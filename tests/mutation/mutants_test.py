@@ -1,4 +1,4 @@
-"""tests/mutation/mutants.py: every place exists exactly once, so that the list does not rot."""
+"""tests/mutation/mutants.py: each fault finds its place in the sources exactly once."""
 
 import pathlib
 import sys

@@ -2,7 +2,7 @@
 
 Usage: summarize_junit.py REPORT CTEST_STATUS
 
-A case of the report may be some suites of GoogleTest; their tests are counted by what the program printed.
+A case of the report may be several suites of GoogleTest, whose tests are counted in the program's output.
 """
 
 import re

@@ -1,6 +1,6 @@
 """Writes what the clients of other projects send, and what their own server answers with the tiny model.
 
-One file a client: its request bodies, field by field as its sources build them, and the replies. The clients that
+There is one file per client: its request bodies, field by field as its sources build them, and the replies. The clients that
 speak to vLLM are answered by a vLLM; it must be on the path of this interpreter (TAOPD_VLLM names the program). There
 is no SGLang and no TRL server for the CPU: their replies are written here, in the form of their sources, around
 numbers that transformers computes. Run it with vLLM's interpreter, which has transformers and torch:

@@ -1,4 +1,4 @@
-"""Kubernetes manifests as the tests see them: rendered by kustomize, with what rules ask of them again and again."""
+"""Kubernetes manifests as the tests see them: rendered by kustomize, with the questions that several rules ask of them."""
 
 import copy
 import functools
