@@ -1,4 +1,4 @@
-"""Unmodified clients of others against taopd-teacher, in an environment that this test makes.
+"""Unmodified clients of other projects against taopd-teacher, in an environment that this test makes.
 
 TAOPD_CLIENTS_VENV is its place. Exit code 77: the packages cannot be installed.
 """

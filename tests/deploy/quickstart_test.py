@@ -156,7 +156,7 @@ class QuickstartTest(StubTree):
         self.assertIn("| run | accuracy, T = 0.6 | greedy |", output)
         self.draw_result("runs/compare/seed-0/ta_opd", "sampled at temperature 0.6")
 
-        # Started again: what has finished is kept, what was interrupted goes on, what differs is made anew.
+        # Started again: what has finished is kept, what was interrupted continues, what differs is made again.
         (self.root / "runs/compare/seed-1/full/report.html").unlink()
         output = self.expect(0, *arguments)
         self.assertEqual(output.count("run: runs/compare"), 3)

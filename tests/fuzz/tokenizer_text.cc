@@ -1,5 +1,5 @@
 // Fuzz entry: text for a tokenizer. It decodes to the same text, repaired and composed where the
-// tokenizer's normalizer composes, and piece by piece to the same as at once.
+// tokenizer's normalizer composes, and piece by piece to the same as in one call.
 #include "common/base/check.h"
 #include "common/text/tokenizer/incremental_decoder.h"
 #include "common/text/tokenizer/tokenizer.h"

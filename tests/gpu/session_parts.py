@@ -412,7 +412,7 @@ def distill(session):
             + ", ".join(f"{name} {last[key]:.2f}" for name, key in parts.items()) + ")")
 
 
-# ---- Programs of others ----
+# ---- Other programs ----
 
 def vllm(session):
     """The speeds of `serving` with vLLM, which answers the same requests."""

@@ -1,4 +1,4 @@
-// Preloaded into a program (LD_PRELOAD), starts it again and again although it is loaded only once:
+// Preloaded into a program (LD_PRELOAD), starts it repeatedly although it is loaded only once:
 // loading LibTorch takes longer than most runs of tests.
 //
 // In place of main, the program takes requests until their end, and forks a process for each of
@@ -107,11 +107,11 @@ int ServeTest(int socket) {
     if (between < 0) break;
     if (between == 0) {
       Request request(std::move(bytes));
-      OpenFiles(&request);  // so that they exist when the test goes on
+      OpenFiles(&request);  // so that they exist when the test continues
       const pid_t parent = getpid(), pid = fork();
       if (pid == 0) {
         close(socket);
-        // The parent ends at once, and the test adopts this process.
+        // The parent ends immediately, and the test adopts this process.
         while (getppid() == parent) sched_yield();
         Run(&request, test);
       }

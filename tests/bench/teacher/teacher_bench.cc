@@ -138,7 +138,7 @@ class Bench {
             {"latency_ms", latency_ms}};
   }
 
-  // Returns the costs of one call of one client to an engine that answers at once, minus the
+  // Returns the costs of one call of one client to an engine that answers inside Submit, minus the
   // engine's own time.
   nlohmann::ordered_json CallCosts() {
     nlohmann::ordered_json costs;

@@ -2,7 +2,7 @@
 // problems with their LaTeX (DAPO-Math):
 //   build/cpu/bin/tokenizer_bench [--benchmark_filter=REGEX]
 //
-//   Encode/.../threads:N   encodes the text again and again, as a run over its data does; reports
+//   Encode/.../threads:N   encodes the text repeatedly, as a run over its data does; reports
 //                          the core's time for one thread, and the clock's for several
 //   FirstPass/...          encodes the text once, with a tokenizer that has seen no word yet
 //

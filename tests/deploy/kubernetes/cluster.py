@@ -11,7 +11,7 @@ from manifests import find, of_kind
 from programs import wait_for
 
 SAVE_EVERY = 5
-# The run goes on until the test stops it: nothing depends on how fast this machine is.
+# The run continues until the test stops it: nothing depends on how fast this machine is.
 EXPERIMENT = {"trainer.total_steps": 100000, "trainer.save_every": SAVE_EVERY, "trainer.keep_checkpoints": 10000,
               "trainer.eval_at_start": "false", "trainer.eval_every": 0, "eval.measure": "none", "data.train_batch_size": 4,
               "trainer.mini_batch_size": 2, "rollout.n": 2, "data.max_response_length": 16, "rollout.max_num_seqs": 16}

@@ -51,7 +51,7 @@ class ClusterLifeTest(cluster.Cluster):
         self.assertTrue(trainer.is_up())
         self.assertEqual([pod.restarts for pod in (trainer, *teachers.pods)], [0] * 3)
 
-        # Evicted: saved, not counted, goes on in another pod. Then lost with its node: counted, goes on.
+        # Evicted: saved, not counted, continued in another pod. Then lost with its node: counted, continued.
         code, seconds = trainer.terminate()
         self.assertEqual((code, job_action(job, code, disrupted=True)), (75, "Ignore"))
         self.assertLess(seconds, trainer.spec["terminationGracePeriodSeconds"])
@@ -73,7 +73,7 @@ class ClusterLifeTest(cluster.Cluster):
         self.assert_same_bits(runs, self.undisturbed(self.last_step(runs)))
 
     def test_rollout_without_a_spare_gpu(self):
-        """One teacher that goes before the next one comes: training waits, and goes on with the same bits."""
+        """One teacher that goes before the next one comes: training waits, and continues with the same bits."""
         self.addresses = [kubelet.new_address() for _ in range(3)]
         runs = self.path / "runs"
         teachers = self.teachers(1, "single-gpu/teacher")

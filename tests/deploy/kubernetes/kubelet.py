@@ -175,7 +175,7 @@ class Pod:
     def terminate(self):
         """preStop, SIGTERM, and SIGKILL when the grace period is over. Returns the exit code and the seconds it took."""
         begun = time.monotonic()
-        # Liveness and startup are no longer probed; being ready ends for the endpoints at once.
+        # Liveness and startup are no longer probed; the endpoints drop the pod immediately.
         self._stop_probing.set()
         self.ready = False
         time.sleep(get(self.container, "lifecycle", "preStop", "sleep", "seconds", default=0) * SCALE)

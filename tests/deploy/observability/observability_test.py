@@ -177,7 +177,7 @@ class ExportedTest(unittest.TestCase):
         self.names = metrics_of(dashboard_expressions() + [rule["expr"] for rule in all_rules()])
 
     def programs(self):
-        """A teacher, and a trainer that goes on for long enough to be read, with its port."""
+        """A teacher, and a trainer that runs for long enough to be read, with its port."""
         teacher = Teacher(self, self.path)
         port = free_port()
         values = TINY | {"trainer.total_steps": 100000, "trainer.eval_every": 0, "run.dir": self.path / "run",
@@ -209,7 +209,7 @@ class ExportedTest(unittest.TestCase):
         self.assertEqual(of_trainer - absent - exported(trainer_page), set())
 
     def prometheus(self, targets):
-        """A Prometheus that reads the targets, {job: (address, labels)}, again and again. Returns expression -> [labels] of its series."""
+        """A Prometheus that reads the targets, {job: (address, labels)}, repeatedly. Returns expression -> [labels] of its series."""
         config = {"global": {"scrape_interval": "250ms", "scrape_timeout": "250ms"}, "scrape_configs": [
             {"job_name": job, "static_configs": [{"targets": [address], "labels": {"namespace": "here"} | labels}]}
             for job, (address, labels) in targets.items()]}

@@ -82,7 +82,7 @@ class ServiceLifeTest(unittest.TestCase):
         self.check_stop(teacher, 0)
 
     def test_a_step_that_hangs(self):
-        """The teacher is stopped while a step waits for it; the trainer is well again when it goes on."""
+        """The teacher is stopped while a step waits for it; the trainer is healthy again when it continues."""
         teacher = Teacher(self, self.path)
         trainer = self.train(teacher)
         self.assertEqual(self.manager.next(), "READY=1", trainer.log.read_text())

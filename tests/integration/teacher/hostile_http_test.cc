@@ -209,7 +209,7 @@ TEST_F(HostileHttpTest, AFloodOfOneProtocolLeavesTheOther) {
   flood.clear();
   for (int i = 0; i < 200; ++i) flood.emplace_back(teacher_->grpc_port());
   // Connections are accepted in order, so once the last one has ended, all have been accepted. It
-  // ends at once, or after the time limit of its first frame if the HTTP connections left room.
+  // ends immediately, or after the time limit of its first frame if the HTTP connections left room.
   flood.back().ReadAll();
   ExpectAlive();
 }

@@ -1,4 +1,4 @@
-// A run that is stopped and resumed again and again, while old checkpoints are deleted, ends with
+// A run that is stopped and resumed repeatedly, while old checkpoints are deleted, ends with
 // the files of an undisturbed run. Each resumed run starts from a checkpoint of a resumed run,
 // whose own first checkpoint is gone by then.
 

@@ -1,4 +1,4 @@
-// A run is stopped, killed or loses its teacher in every phase, again and again. The exit code is
+// A run is stopped, killed or loses its teacher in every phase, many times. The exit code is
 // the documented one, nothing that should be saved is lost, and the resumed run ends with the
 // weights of an undisturbed run.
 

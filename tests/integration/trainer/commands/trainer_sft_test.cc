@@ -108,7 +108,7 @@ TEST_F(TrainerSftTest, ALivePageShowsPausesSavesAndStopsARun) {
   EXPECT_EQ(trainer.Wait(), 78) << trainer.Output();
   EXPECT_GT(NewestCheckpoint("sft"), step);
 
-  // A stop during a pause ends the run at once, and --resume goes on from there.
+  // A stop during a pause ends the run immediately, and --resume continues there.
   const int64_t stopped = NewestCheckpoint("sft");
   ASSERT_TRUE(Runs(Arguments({Concat("trainer.total_steps=", stopped + 2)}, {"--resume"})));
   EXPECT_EQ(NewestCheckpoint("sft"), stopped + 2);

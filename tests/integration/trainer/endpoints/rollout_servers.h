@@ -29,8 +29,8 @@ class TrainerEndpointsTest : public TrainerTest {
     worker->process->Kill();
     Start(worker, more);
   }
-  // Kills one of the servers again and again while the trainer runs, at moments that have nothing
-  // to do with its steps, and starts it again. Returns the number of kills.
+  // Kills one of the servers repeatedly while the trainer runs, at moments that do not depend on
+  // its steps, and starts it again. Returns the number of kills.
   int64_t KillServersOf(Process& trainer, const std::vector<Worker*>& servers, int64_t most,
                         absl::Duration shortest, absl::Duration longest) {
     RandomStream random(5);

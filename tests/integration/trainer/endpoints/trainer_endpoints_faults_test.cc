@@ -20,7 +20,7 @@ class TrainerEndpointsFaultsTest : public TrainerEndpointsTest {
     }
     return started;
   }
-  // Kills the trainer again and again, on `num_ranks` ranks with a server each.
+  // Kills the trainer repeatedly, on `num_ranks` ranks with a server each.
   void KillAndCompare(int64_t num_ranks, int64_t async_steps) {
     const int64_t steps = StepsOfKilledRun();
     std::vector<Worker> workers(static_cast<size_t>(num_ranks));
@@ -35,7 +35,7 @@ class TrainerEndpointsFaultsTest : public TrainerEndpointsTest {
     for (const Worker& worker : workers) EXPECT_THAT(LogOf(worker), HasSubstr("weights replaced"));
     EXPECT_FALSE(Exists(Concat("killed/weights-rank-", num_ranks - 1)));
   }
-  // Kills one of two servers again and again, up to `most_kills` times, and starts it again.
+  // Kills one of two servers repeatedly, up to `most_kills` times, and starts it again.
   void KillServersAndCompare(int64_t num_ranks, const Strings& settings, int64_t most_kills,
                              absl::Duration shortest) {
     const int64_t steps = 25 * most_kills;

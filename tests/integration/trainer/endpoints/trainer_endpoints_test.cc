@@ -59,7 +59,7 @@ TEST_F(TrainerEndpointsTest, WeightsThatAreSentAndAdapters) {
   ExpectSameResult("own_lora", "sent_lora");
 }
 
-// Swallows weights after the first: it goes on with the old ones and says so in its stamps.
+// Swallows weights after the first: it keeps the old ones and says so in its stamps.
 class OldWeights final : public PassingServer {
  public:
   using PassingServer::PassingServer;
