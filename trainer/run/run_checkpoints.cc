@@ -32,9 +32,7 @@ absl::StatusOr<std::unique_ptr<SaveInProgress>> RunCheckpoints::Begin(bool copie
                                                               copies);
     }
   } catch (const std::exception& error) {
-    copied = ResourceExhausted(
-        copies ? "no memory for a copy of the student: " : "no memory to write the checkpoint: ",
-        MessageOf(error));
+    copied = StatusOfException(error, copies ? "copying the student" : "preparing the checkpoint");
   }
   TAOPD_RETURN_IF_ERROR(group_->AgreeOnStatus(copied));
   const auto write = [contents, shards, pending = write_pending_,

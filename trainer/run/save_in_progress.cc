@@ -25,7 +25,7 @@ auto CatchExceptionsOf(const Write& write) -> decltype(write()) {
   try {
     return write();
   } catch (const std::exception& error) {
-    return ResourceExhausted("writing a checkpoint: ", MessageOf(error));
+    return StatusOfException(error, "writing a checkpoint");
   }
 }
 
