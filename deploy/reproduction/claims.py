@@ -54,7 +54,8 @@ def with_support(support):
 
 
 # The student forgets the tail token for 20 steps, and then learns with it.
-TAKEN = objective("unnormalized", ("trainer.total_steps", 20), ("optimizer.schedule", "constant"))
+TAKEN = objective("unnormalized", ("trainer.total_steps", 20), ("optimizer.schedule", "constant"),
+                  ("optimizer.min_lr_ratio", 0))
 PUT_BACK = dataclasses.replace(objective("ta_opd"), name="ta_opd_after_unnormalized", start_from=TAKEN)
 DERIVED = dataclasses.replace(objective("ta_opd"), name="ta_opd_without_tail", protocol="vllm+http")
 

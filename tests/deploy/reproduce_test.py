@@ -145,13 +145,13 @@ class FlowTest(StubTree):
         names = [t["run.dir"].rpartition("/")[2] for t in trains]
         # A run that starts from another one comes after it.
         self.assertEqual(names[-1], "ta_opd_after_unnormalized")
-        self.assertEqual(sorted(names[:-1]), ["ta_opd", "ta_opd_without_tail", "unnormalized",
-                                              "unnormalized_total_steps=20_schedule=constant"])
+        taken = "unnormalized_total_steps=20_schedule=constant_min_lr_ratio=0"
+        self.assertEqual(sorted(names[:-1]), ["ta_opd", "ta_opd_without_tail", "unnormalized", taken])
         by_name = dict(zip(names, trains))
         self.assertEqual(by_name["ta_opd_after_unnormalized"]["student.model"],
-                         "runs/reproduce-quick/seed-0/unnormalized_total_steps=20_schedule=constant/model")
+                         f"runs/reproduce-quick/seed-0/{taken}/model")
         self.assertEqual({name: t["trainer.total_steps"] for name, t in by_name.items() if "20" in name},
-                         {"unnormalized_total_steps=20_schedule=constant": "20"})
+                         {taken: "20"})
         self.assertEqual(by_name["ta_opd"]["trainer.total_steps"], "40")
         self.assertTrue(by_name["ta_opd_without_tail"]["teacher.endpoints"].startswith('["vllm+http://'))
         self.assertRegex(output, r"holds +collapse:")

@@ -117,6 +117,12 @@ void OptimizerConfig::Declare(SettingTable& v) {
       .MayChange();
 }
 
+absl::Status OptimizerConfig::Check() const {
+  if (min_lr_ratio == 0 || schedule != LrSchedule::kConstant) return absl::OkStatus();
+  return InvalidArgument("optimizer.min_lr_ratio = ", min_lr_ratio,
+                         ": is for optimizer.schedule linear or cosine, not constant");
+}
+
 void ServerAccess::DeclareAccess(SettingTable& v) {
   v.Setting(
        "api_key_env", &api_key_env,

@@ -107,6 +107,8 @@ struct OptimizerConfig {
   MasterWeights master = MasterWeights::kFloat32;
   bool offload = false;
   void Declare(SettingTable& v);
+  // Returns INVALID_ARGUMENT for a setting that `schedule` does not read.
+  absl::Status Check() const;
   // AdamW's two moments and the copy of weights that are not float32, for one parameter.
   int64_t StateBytesPerParameter(bool has_float32_weights) const {
     const bool has_copy = !has_float32_weights && master == MasterWeights::kFloat32;

@@ -339,6 +339,7 @@ absl::Status CheckSteps(const TrainConfig& config) {
 
 absl::Status CheckTrainConfig(TrainConfig& config) {
   TAOPD_RETURN_IF_ERROR(CheckSettings(DescribeSettings(config)));
+  TAOPD_RETURN_IF_ERROR(config.optimizer.Check());
   TAOPD_RETURN_IF_ERROR(CheckTeachers(config.teacher, config.teachers));
   TAOPD_RETURN_IF_ERROR(CheckTeacherPrompt(config));
   TAOPD_RETURN_IF_ERROR(CheckRolloutEndpoints(config.rollout));

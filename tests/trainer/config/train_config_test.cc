@@ -91,6 +91,9 @@ TEST(TrainConfig, ARewardAddsATerm) {
 
 TEST(TrainConfig, SettingsThatNothingReadsAreRefused) {
   ExpectRefused("trainer: {best_is: largest}", "trainer.best_is: needs trainer.best_metric");
+  ExpectRefused("optimizer: {min_lr_ratio: 0.1}",
+                "optimizer.min_lr_ratio = 0.1: is for optimizer.schedule linear or cosine");
+  EXPECT_OK(Read("optimizer: {min_lr_ratio: 0.1, schedule: cosine}"));
   ExpectRefused("dist: {shares: 8}", "dist.shares = 8: is for dist.deterministic");
   for (const char* of_servers :
        {"weights_dir: d", "weight_transfer: stream", "on_update: restart", "max_in_flight: 5",

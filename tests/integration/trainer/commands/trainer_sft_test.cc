@@ -141,6 +141,7 @@ TEST_F(TrainerSftTest, SavesBeforeItValidates) {
   WriteFile(dir_.File("sft/metrics.jsonl"), metrics.substr(0, last));
   ASSERT_TRUE(Runs(sft(3, {"--resume"})));
   EXPECT_EQ(Evaluations("sft").size(), 3U);
+  ExpectFails(sft(3, {"--set", "optimizer.min_lr_ratio=0.1"}), 64, "optimizer.min_lr_ratio = 0.1");
 }
 
 TEST_F(TrainerSftTest, ALlama31StudentTakesOverTheTokenizerOfADistilledTeacher) {
