@@ -93,8 +93,8 @@ absl::StatusOr<bool> RunLifecycle::WaitForNextStep() {
 }
 
 absl::Status RunLifecycle::SaveIfDue(int64_t save_every) {
-  // A save may have failed on some ranks only, so each rank asks for those that it owes.
-  SaveKind own_request = is_save_owed_ ? kSaveNow : kNoSave;
+  // A save may have failed on some ranks only, so each rank asks for its own again.
+  SaveKind own_request = last_save_failed_ ? kSaveNow : kNoSave;
   if (group_.is_root()) {
     if (run_state_.TakeSaveRequest()) own_request = kSaveNow;
     if (own_request == kNoSave && save_interval_.IsDue(absl::Now())) own_request = kStartSave;
@@ -176,7 +176,7 @@ bool RunLifecycle::WaitUntilSaved() {
 }
 
 void RunLifecycle::RecordSaved(int64_t step, const std::string& path) {
-  is_save_owed_ = false;
+  last_save_failed_ = false;
   run_state_.Update([&](RunStatus& status) {
     status.last_checkpoint = path;
     status.storage_problem.clear();
@@ -185,7 +185,7 @@ void RunLifecycle::RecordSaved(int64_t step, const std::string& path) {
 }
 
 void RunLifecycle::ReportFailure(const absl::Status& status) {
-  is_save_owed_ = true;
+  last_save_failed_ = true;
   if (group_.is_root()) {
     LogWarning("the weights stay in memory; the save is tried again after each step",
                {{"step", run_.state().step},

@@ -84,7 +84,7 @@ class RunLifecycle {
   void MarkChanged() { is_saved_or_saving_ = false; }
   void MarkSaved() { is_saved_or_saving_ = true; }
   // Returns the time that saves took since the last call.
-  absl::Duration TakeElapsed() { return std::exchange(save_time_, absl::ZeroDuration()); }
+  absl::Duration TakeSaveTime() { return std::exchange(save_time_, absl::ZeroDuration()); }
   // The limit of the process's time, which knows how long a save takes.
   WallTimeLimit& wall_time() { return wall_time_; }
 
@@ -149,7 +149,7 @@ class RunLifecycle {
   absl::Duration save_time_;
   StepTime step_time_;               // of the steps that were shown
   bool is_saved_or_saving_ = false;  // the current step
-  bool is_save_owed_ = false;        // whether a save has failed since the last one that succeeded
+  bool last_save_failed_ = false;
   std::shared_ptr<const PendingStep> pending_;
   // Steps of checkpoints, or -1.
   int64_t newest_ = -1;         // may still be being written

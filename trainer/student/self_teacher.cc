@@ -73,7 +73,7 @@ absl::Status SelfTeacher::ChooseDecoder() {
   return LoadAverage();
 }
 
-absl::Status SelfTeacher::StepDone(int64_t step) {
+absl::Status SelfTeacher::UpdateAfterStep(int64_t step) {
   const bool is_refreshed = options_.refresh_every > 0 && step % options_.refresh_every == 0;
   if (options_.weights != TeacherWeights::kEma && !is_refreshed) return absl::OkStatus();
   student_->optimizer->UpdateAverage(is_refreshed ? 0 : options_.ema);

@@ -62,7 +62,7 @@ class SelfTeacher {
   absl::StatusOr<EngineTeacherClient::Started> Start();
   // Updates the weights after step `step` (1-based). No request may be open. All ranks
   // must call it; returns the errors of the group.
-  absl::Status StepDone(int64_t step);
+  absl::Status UpdateAfterStep(int64_t step);
   // Loads the average into the teacher's decoder after the optimizer's state was restored.
   absl::Status LoadAverage();
 

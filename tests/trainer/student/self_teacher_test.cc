@@ -138,10 +138,10 @@ TEST(SelfTeacher, LiveAveragedAndRefreshedWeightsScoreAsAnEngineOverThem) {
       const std::vector<float> before = Scores(&client).log_probs;
       EXPECT_EQ(before, Scores(present.get()).log_probs);
       Move(student, 0.05);
-      ASSERT_TRUE(self.StepDone(1).ok());
+      ASSERT_TRUE(self.UpdateAfterStep(1).ok());
       const TeacherScores after_one = Scores(&client);
       EXPECT_EQ(after_one.log_probs == before, weights == TeacherWeights::kStart);
-      ASSERT_TRUE(self.StepDone(2).ok());
+      ASSERT_TRUE(self.UpdateAfterStep(2).ok());
       const TeacherScores after_two = Scores(&client);
       EXPECT_NE(after_two.log_probs, before);
       ExpectSameBits(after_two, Scores(present.get()));

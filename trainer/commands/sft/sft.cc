@@ -248,7 +248,7 @@ class SftRun {
                              {"loss/grad_norm", grad_norm},
                              {"optim/lr", lr},
                              {"time/step_s", seconds},
-                             {"time/save_s", absl::ToDoubleSeconds(lifecycle_.TakeElapsed())},
+                             {"time/save_s", absl::ToDoubleSeconds(lifecycle_.TakeSaveTime())},
                              {"time/evaluation_s", absl::ToDoubleSeconds(evaluated)},
                              {"time/tokens_per_s", static_cast<double>(num_tokens) / seconds}};
     run_.output().Write(state.step, metrics);

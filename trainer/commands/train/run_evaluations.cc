@@ -129,7 +129,7 @@ absl::Status RunEvaluations::RunBlocking() {
   const int64_t step = run_.state().step;
   context_.run_state.SetPhase(TrainerPhase::kEvaluating);
   absl::StatusOr<EvalResult> result = Measure();
-  time_ += absl::Now() - start;
+  wait_time_ += absl::Now() - start;
   context_.trace.Add("evaluation", start);
   if (!group_.health().ok()) return WithExitCode(kExitUnavailable, group_.health());
   return result.ok() ? Record(step, *result) : Failed(step, result.status());
@@ -186,7 +186,7 @@ absl::Status RunEvaluations::Finish() {
     if (const absl::Status status = OnWait(beside_->num_added()); !status.ok())
       beside_->Cancel(status);
   }
-  time_ += absl::Now() - start;
+  wait_time_ += absl::Now() - start;
   context_.trace.Add("evaluation", start);
   return RecordReady();
 }

@@ -55,7 +55,7 @@ class RunEvaluations {
   // evaluation beside training again if it is not recorded.
   absl::Status Restore();
   // Returns the time that training waited for evaluations since the last call.
-  absl::Duration TakeElapsed() { return std::exchange(time_, absl::ZeroDuration()); }
+  absl::Duration TakeWaitTime() { return std::exchange(wait_time_, absl::ZeroDuration()); }
 
  private:
   bool is_beside() const { return config_.eval.mode == EvalMode::kBeside; }
@@ -96,7 +96,7 @@ class RunEvaluations {
   BestEvaluation best_;
   std::vector<std::pair<int64_t, double>> values_;  // of best_metric, by step
   int64_t named_best_step_ = -1;  // the step in best.json, whose checkpoint is kept
-  absl::Duration time_;
+  absl::Duration wait_time_;
   std::optional<BesideEvaluation> beside_;
 };
 

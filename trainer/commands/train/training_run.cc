@@ -214,13 +214,13 @@ absl::Status TrainingRun::Step() {
   parts_.run_state->SetPhase(TrainerPhase::kRunning);
   TAOPD_ASSIGN_OR_RETURN(const StepResult result,
                          TrainOn(parts_.data.NextBatch(parts_.config.data.train_batch_size)));
-  StepDone(result);
+  CountStep(result);
   Metrics metrics = result.metrics;
   guard_.AddMetrics(result, &metrics);
   lifecycle_.wall_time().ObserveStep(absl::Now() - start);
   state.train_seconds += absl::ToDoubleSeconds(absl::Now() - start);
-  metrics.emplace_back("time/save_s", absl::ToDoubleSeconds(lifecycle_.TakeElapsed()));
-  metrics.emplace_back("time/evaluation_s", absl::ToDoubleSeconds(evaluations_.TakeElapsed()));
+  metrics.emplace_back("time/save_s", absl::ToDoubleSeconds(lifecycle_.TakeSaveTime()));
+  metrics.emplace_back("time/evaluation_s", absl::ToDoubleSeconds(evaluations_.TakeWaitTime()));
   TAOPD_RETURN_IF_ERROR(WithExitCode(kExitUnavailable, report_.Write(result, &metrics)));
   lifecycle_.ShowStep(metrics);
   parts_.trace.Write();
@@ -245,10 +245,10 @@ absl::Status TrainingRun::AverageWeights(int64_t step) {
   // The pipeline updates a teacher that scores responses of later steps.
   if (!parts_.teacher.self || parts_.step_context.rollouts_ahead != nullptr)
     return absl::OkStatus();
-  return WithExitCode(kExitUnavailable, parts_.teacher.self->StepDone(step));
+  return WithExitCode(kExitUnavailable, parts_.teacher.self->UpdateAfterStep(step));
 }
 
-void TrainingRun::StepDone(const StepResult& result) {
+void TrainingRun::CountStep(const StepResult& result) {
   const TrainConfig& config = parts_.config;
   TrainState& state = parts_.run.state();
   parts_.run_state->Progress();
