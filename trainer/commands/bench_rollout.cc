@@ -84,7 +84,7 @@ absl::StatusOr<Measurement> MeasureEndpoints(const TrainConfig& config,
                                              const BenchRolloutRequest& request,
                                              const std::vector<std::string>& endpoints,
                                              Student* student, const std::string& directory) {
-  TAOPD_ASSIGN_OR_RETURN(const RolloutWorkerOptions common, WorkerOptionsOf(config));
+  TAOPD_ASSIGN_OR_RETURN(const RolloutWorkerOptions common, MakeWorkerOptions(config));
   TAOPD_ASSIGN_OR_RETURN(auto workers, MakeRolloutWorkers(endpoints, common));
   RolloutNeeds needs = RolloutNeedsOf(config, *student);
   needs.max_model_len = request.prompt_tokens + request.response_tokens;

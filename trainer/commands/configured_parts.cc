@@ -20,7 +20,7 @@ namespace taopd {
 
 namespace {
 
-TeacherClientOptions ClientOptionsOf(const TrainConfig& config) {
+TeacherClientOptions MakeClientOptions(const TrainConfig& config) {
   const TeacherConfig& teacher = config.teacher;
   TeacherClientOptions options;
   options.endpoints = teacher.endpoints;
@@ -68,7 +68,7 @@ bool GeneratesInEvaluations(const TrainConfig& config) {
 
 // Returns the options that all engines of a trainer share. Their queues have no limit: the
 // configuration alone limits the size of a step and of an evaluation.
-EngineOptions TrainerEngineOptions(const TrainConfig& config) {
+EngineOptions MakeTrainerEngineOptions(const TrainConfig& config) {
   EngineOptions options;
   options.head_workspace_bytes = BytesOfMib(config.trainer.head_workspace_mb);
   options.max_queued_tokens = options.max_queued_requests = INT64_MAX / 2;
@@ -99,7 +99,7 @@ absl::StatusOr<ClientCredentials> ReadCredentials(const std::string& section,
 
 absl::StatusOr<std::unique_ptr<TeacherClient>> MakeTeacherClient(const TrainConfig& config,
                                                                  SelfTeacher* self) {
-  TeacherClientOptions options = ClientOptionsOf(config);
+  TeacherClientOptions options = MakeClientOptions(config);
   if (!config.teacher.cache_only) {
     ClientCredentials& credentials = options;
     TAOPD_ASSIGN_OR_RETURN(credentials, ReadCredentials("teacher", config.teacher));
@@ -127,7 +127,7 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeClientWithoutRetries(const Tr
     return InvalidArgument("teacher.kind = ", NameOf(config.teacher.kind),
                            ": there is no server to measure");
   }
-  TeacherClientOptions options = ClientOptionsOf(config);
+  TeacherClientOptions options = MakeClientOptions(config);
   ClientCredentials& credentials = options;
   TAOPD_ASSIGN_OR_RETURN(credentials, ReadCredentials("teacher", config.teacher));
   options.retry = false;
@@ -160,9 +160,9 @@ int64_t MaxEvaluationSequences(const TrainConfig& config, int64_t num_problems) 
   return static_cast<int64_t>(responses);
 }
 
-EngineOptions RolloutEngineOptions(const TrainConfig& config, int64_t vocab_size,
-                                   int64_t num_ranks) {
-  EngineOptions options = TrainerEngineOptions(config);
+EngineOptions MakeRolloutEngineOptions(const TrainConfig& config, int64_t vocab_size,
+                                       int64_t num_ranks) {
+  EngineOptions options = MakeTrainerEngineOptions(config);
   int64_t longest_response = config.data.max_response_length;
   int64_t num_sequences = NumRollouts(config, num_ranks);
   if (GeneratesInEvaluations(config) && config.eval.mode == EvalMode::kBlocking) {
@@ -180,8 +180,8 @@ EngineOptions RolloutEngineOptions(const TrainConfig& config, int64_t vocab_size
   return options;
 }
 
-EngineOptions EvaluationEngineOptions(const TrainConfig& config) {
-  EngineOptions options = TrainerEngineOptions(config);
+EngineOptions MakeEvaluationEngineOptions(const TrainConfig& config) {
+  EngineOptions options = MakeTrainerEngineOptions(config);
   options.max_model_len = config.data.max_prompt_length + config.eval.max_response_length;
   options.max_num_seqs = MaxEvaluationSequences(config, config.eval.num_prompts);
   options.max_logprobs = 0;
@@ -190,9 +190,9 @@ EngineOptions EvaluationEngineOptions(const TrainConfig& config) {
 }
 
 absl::Status CheckLengthFits(const TrainConfig& config, const ModelConfig& student) {
-  int64_t longest = RolloutEngineOptions(config, student.vocab_size).max_model_len;
+  int64_t longest = MakeRolloutEngineOptions(config, student.vocab_size).max_model_len;
   if (GeneratesInEvaluations(config))
-    longest = std::max(longest, EvaluationEngineOptions(config).max_model_len);
+    longest = std::max(longest, MakeEvaluationEngineOptions(config).max_model_len);
   if (longest <= student.max_position_embeddings) return absl::OkStatus();
   return InvalidArgument(
       "data.max_prompt_length + the longest response (data.max_response_length, "
@@ -203,7 +203,7 @@ absl::Status CheckLengthFits(const TrainConfig& config, const ModelConfig& stude
 absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeRolloutEngine(
     const TrainConfig& config, std::shared_ptr<Decoder> student) {
   TAOPD_RETURN_IF_ERROR(CheckLengthFits(config, student->config()));
-  const EngineOptions options = RolloutEngineOptions(config, student->config().vocab_size);
+  const EngineOptions options = MakeRolloutEngineOptions(config, student->config().vocab_size);
   return Annotate(MakeTorchEngine(std::move(student), options), "rollout");
 }
 
@@ -219,7 +219,7 @@ RolloutNeeds RolloutNeedsOf(const TrainConfig& config, const Student& student) {
           .sampling = RolloutSampling(config)};
 }
 
-absl::StatusOr<RolloutWorkerOptions> WorkerOptionsOf(const TrainConfig& config) {
+absl::StatusOr<RolloutWorkerOptions> MakeWorkerOptions(const TrainConfig& config) {
   const RolloutConfig& rollout = config.rollout;
   RolloutWorkerOptions options;
   ClientCredentials& credentials = options;
@@ -250,7 +250,7 @@ SelfTeacherOptions MakeSelfTeacherOptions(const TrainConfig& config) {
   options.tokenizer_dir = config.student.tokenizer;
   const SupportOptions support = MakeSupportOptions(config, /*vocab_size=*/0);
   const bool measures_kl = config.eval.measure == EvalMeasure::kKl;
-  EngineOptions& engine = options.engine = TrainerEngineOptions(config);
+  EngineOptions& engine = options.engine = MakeTrainerEngineOptions(config);
   // Given responses may be longer than generated ones: up to the model's positions.
   if (!measures_kl)
     engine.max_model_len = config.data.LongestSentPrompt() + config.data.max_response_length;

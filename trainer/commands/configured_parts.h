@@ -42,11 +42,11 @@ absl::Status CheckSettingsForCpu(const TrainConfig& config);
 // Returns the options of the rollout engine. Its sequences hold the longest prompt with the longest
 // response of rollouts and evaluations. The number of concurrent sequences is that of a step of one
 // of `num_ranks` ranks or of an evaluation, so that the KV pool is not larger than needed.
-EngineOptions RolloutEngineOptions(const TrainConfig& config, int64_t vocab_size,
-                                   int64_t num_ranks = 1);
+EngineOptions MakeRolloutEngineOptions(const TrainConfig& config, int64_t vocab_size,
+                                       int64_t num_ranks = 1);
 // Returns the options of the engine that evaluations beside training have of their own.
-// RolloutEngineOptions leaves evaluations out if eval.mode is beside.
-EngineOptions EvaluationEngineOptions(const TrainConfig& config);
+// MakeRolloutEngineOptions leaves evaluations out if eval.mode is beside.
+EngineOptions MakeEvaluationEngineOptions(const TrainConfig& config);
 // Returns the maximum number of sequences of an evaluation of `num_problems` at once. 0 problems
 // mean that their number is not known before the data is read; the result is rollout.max_num_seqs
 // then.
@@ -64,7 +64,7 @@ absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeRolloutEngine(
 
 // Returns the options that all servers of rollouts share. Returns INVALID_ARGUMENT if a key cannot
 // be read.
-absl::StatusOr<RolloutWorkerOptions> WorkerOptionsOf(const TrainConfig& config);
+absl::StatusOr<RolloutWorkerOptions> MakeWorkerOptions(const TrainConfig& config);
 
 // Returns what a run with this student needs of the servers of rollouts.
 RolloutNeeds RolloutNeedsOf(const TrainConfig& config, const Student& student);

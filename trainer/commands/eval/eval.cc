@@ -133,7 +133,7 @@ absl::Status EvaluateAnswers(const TrainConfig& config, const EvalRequest& reque
   for (const PromptRecord& problem : problems.records)
     longest_prompt = std::max(longest_prompt, static_cast<int64_t>(problem.prompt_ids.size()));
   // No rollouts use the engine; their KV cache is the evaluation's.
-  EngineOptions options = RolloutEngineOptions(config, student.decoder->config().vocab_size);
+  EngineOptions options = MakeRolloutEngineOptions(config, student.decoder->config().vocab_size);
   options.max_model_len = longest_prompt + config.eval.max_response_length;
   options.max_num_seqs =
       MaxEvaluationSequences(config, static_cast<int64_t>(problems.records.size()));

@@ -37,9 +37,9 @@ absl::StatusOr<std::unique_ptr<EvaluationSnapshot>> EvaluationSnapshot::Make(
   if (!computes_here || config.eval.measure != EvalMeasure::kAccuracy) return snapshot;
   TAOPD_ASSIGN_OR_RETURN(
       snapshot->engine_,
-      MakeTorchEngine(snapshot->weights_->decoder(), EvaluationEngineOptions(config), Clock::Real(),
-                      /*graphs=*/nullptr,
-                      [yielding = snapshot.get()] { return yielding->Yields(); }));
+      MakeTorchEngine(
+          snapshot->weights_->decoder(), MakeEvaluationEngineOptions(config), Clock::Real(),
+          /*graphs=*/nullptr, [yielding = snapshot.get()] { return yielding->Yields(); }));
   snapshot->rollout_engine_ = std::make_unique<LocalRolloutEngine>(snapshot->engine_.get());
   return snapshot;
 }

@@ -55,8 +55,8 @@ TrainingPlanInput InputOf(const TrainConfig& config, const PlannedStudent& stude
   const int64_t num_rollouts = NumRollouts(config, num_ranks);
   TrainingPlanInput input;
   input.lora = lora;
-  input.engine =
-      PlanInputOf(RolloutEngineOptions(config, model.vocab_size, num_ranks), model, dtype, budget);
+  input.engine = PlanInputOf(MakeRolloutEngineOptions(config, model.vocab_size, num_ranks), model,
+                             dtype, budget);
   const int64_t longest = config.data.max_prompt_length + config.data.max_response_length;
   const int64_t sequences = CeilDiv(config.trainer.mini_batch_size, num_ranks) * config.rollout.n;
   const int64_t budget_tokens = config.trainer.MicroBatchTokens();

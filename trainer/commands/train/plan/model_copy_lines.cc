@@ -84,8 +84,8 @@ std::vector<MemoryLine> SelfTeacherLines(const TrainConfig& config, const ModelC
 }
 
 // Returns the options of an engine whose steps take as much memory as an evaluation.
-EngineOptions EngineOfEvaluation(const TrainConfig& config) {
-  EngineOptions options = EvaluationEngineOptions(config);
+EngineOptions MakePlannedEngineOptions(const TrainConfig& config) {
+  EngineOptions options = MakeEvaluationEngineOptions(config);
   if (!config.rollout.eval_endpoints.empty()) {  // nothing is computed here
     options.kv_cache_bytes = 0;
     options.max_num_seqs = options.max_num_batched_tokens = 1;
@@ -108,7 +108,7 @@ std::vector<MemoryLine> EvaluationLines(const TrainConfig& config, const ModelCo
       config.data.val.empty()) {
     return {};
   }
-  EnginePlanInput input = PlanInputOf(EngineOfEvaluation(config), model, dtype, budget);
+  EnginePlanInput input = PlanInputOf(MakePlannedEngineOptions(config), model, dtype, budget);
   input.weights_are_parameters = true;
   return LinesOfCopy(
       config, std::move(input),
