@@ -54,18 +54,18 @@ absl::Status CombineRankMetrics(ProcessGroup* group, Metrics* metrics) {
   for (auto& [name, value] : *metrics) {
     const RankMetric* row = MetricRowOf(name);
     if (row == nullptr) continue;
-    if (row->how == OverRanks::kMean) {
+    if (row->reduction == RankReduction::kMean) {
       value /= static_cast<double>(group->world_size());
       all.Add(&value);
       continue;
     }
-    if (row->how == OverRanks::kSmallest) value = -value;
+    if (row->reduction == RankReduction::kSmallest) value = -value;
     all.AddLargest(&value);
   }
   TAOPD_RETURN_IF_ERROR(all.Reduce(group));
   for (auto& [name, value] : *metrics) {
     const RankMetric* row = MetricRowOf(name);
-    if (row != nullptr && row->how == OverRanks::kSmallest) value = -value;
+    if (row != nullptr && row->reduction == RankReduction::kSmallest) value = -value;
   }
   return absl::OkStatus();
 }

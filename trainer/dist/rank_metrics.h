@@ -48,23 +48,23 @@ class RankSums {
   std::vector<double*> largest_;
 };
 
-enum class OverRanks { kLargest, kSmallest, kMean };
+enum class RankReduction { kLargest, kSmallest, kMean };
 
 // The rule that combines the ranks' numbers of a metric. `name` is a metric's name or its group,
 // such as "time/".
 struct RankMetric {
   std::string_view name;
-  OverRanks how;
+  RankReduction reduction;
 };
 
 // The first row that names the metric or its group applies.
 inline constexpr RankMetric kRankMetrics[] = {
-    {"time/step_s", OverRanks::kLargest},
-    {"time/save_s", OverRanks::kLargest},
-    {"time/evaluation_s", OverRanks::kLargest},
-    {"time/tokens_per_s", OverRanks::kSmallest},  // tokens of all ranks over the longest time
-    {"time/", OverRanks::kMean},                  // the phases of a step
-    {"memory/", OverRanks::kLargest},             // compared with the memory plan of a rank
+    {"time/step_s", RankReduction::kLargest},
+    {"time/save_s", RankReduction::kLargest},
+    {"time/evaluation_s", RankReduction::kLargest},
+    {"time/tokens_per_s", RankReduction::kSmallest},  // tokens of all ranks over the longest time
+    {"time/", RankReduction::kMean},                  // the phases of a step
+    {"memory/", RankReduction::kLargest},             // compared with the memory plan of a rank
 };
 
 // Replaces the metrics in kRankMetrics by the combined numbers; other metrics stay unchanged. All

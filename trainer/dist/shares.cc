@@ -14,8 +14,8 @@ absl::StatusOr<Shares> Shares::Make(int64_t num_shares, int64_t rank, int64_t wo
   }
   Shares shares;
   shares.num_shares_ = num_shares;
-  shares.first_ = rank * count;
-  shares.count_ = count;
+  shares.first_share_ = rank * count;
+  shares.num_per_rank_ = count;
   return shares;
 }
 
@@ -30,7 +30,8 @@ std::vector<SequenceRange> Shares::All(int64_t num_sequences) const {
 }
 
 SequenceRange Shares::OwnRange(int64_t num_sequences) const {
-  return {Share(first_, num_sequences).begin, Share(first_ + count_ - 1, num_sequences).end};
+  return {Share(first_share_, num_sequences).begin,
+          Share(first_share_ + num_per_rank_ - 1, num_sequences).end};
 }
 
 }  // namespace taopd

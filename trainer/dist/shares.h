@@ -32,12 +32,12 @@ class Shares {
   static absl::StatusOr<Shares> Make(int64_t num_shares, int64_t rank, int64_t world_size);
 
   // Returns the number of shares of each rank.
-  int64_t num_per_rank() const { return count_; }
+  int64_t num_per_rank() const { return num_per_rank_; }
   // Returns the shares of all ranks of a mini-batch of `num_sequences`. Some are empty if there are
   // more shares than sequences.
   std::vector<SequenceRange> All(int64_t num_sequences) const;
   // Returns the rank of share `index` of All().
-  int64_t RankOf(int64_t index) const { return index / count_; }
+  int64_t RankOf(int64_t index) const { return index / num_per_rank_; }
   // Returns all sequences of this rank: its shares joined.
   SequenceRange OwnRange(int64_t num_sequences) const;
 
@@ -45,8 +45,8 @@ class Shares {
   SequenceRange Share(int64_t index, int64_t num_sequences) const;
 
   int64_t num_shares_ = 1;
-  int64_t first_ = 0;  // first share of this rank
-  int64_t count_ = 1;  // number of shares of each rank
+  int64_t first_share_ = 0;  // of this rank
+  int64_t num_per_rank_ = 1;
 };
 
 }  // namespace taopd

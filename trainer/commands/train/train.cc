@@ -40,7 +40,7 @@ absl::Status RunTraining(TrainConfig config, const StartMode& mode, RunState* st
     if (group->is_root()) PrintChangedSettings(config);
     return TrainingRun(std::move(config), state, group.get()).Run(mode);
   });
-  failure = PartRanks(group.get(), std::move(failure));
+  failure = LeaveRanks(group.get(), std::move(failure));
   state->PassStopsOn(nullptr);
   return failure;
 }

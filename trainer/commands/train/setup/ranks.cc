@@ -115,15 +115,15 @@ absl::StatusOr<Metrics> MetricsOfRoot(ProcessGroup* group, const Metrics& metric
   return result;
 }
 
-absl::Status PartRanks(ProcessGroup* group, absl::Status failure) {
+absl::Status LeaveRanks(ProcessGroup* group, absl::Status failure) {
   if (group == nullptr) return failure;
   if (!failure.ok() && !IsStop(ExitCodeOf(failure))) {
     group->Fail(failure);
     return failure;
   }
   // Rank 0 may still be writing.
-  absl::Status parted = group->AgreeOnStatus(absl::OkStatus());
-  if (!parted.ok()) return WithExitCode(kExitUnavailable, parted);
+  const absl::Status agreed = group->AgreeOnStatus(absl::OkStatus());
+  if (!agreed.ok()) return WithExitCode(kExitUnavailable, agreed);
   group->Leave();
   return failure;
 }

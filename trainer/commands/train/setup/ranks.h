@@ -1,4 +1,4 @@
-// Lets the ranks of a distillation run join, agree and part.
+// Lets the ranks of a distillation run join, agree and leave.
 #pragma once
 
 #include <memory>
@@ -24,6 +24,6 @@ absl::StatusOr<Metrics> MetricsOfRoot(ProcessGroup* group, const Metrics& metric
 
 // Ends this rank. After a success or a stop, waits for the other ranks to end as well; after any
 // other failure, ends them too. Returns the failure, or that of another rank.
-absl::Status PartRanks(ProcessGroup* group, absl::Status failure);
+absl::Status LeaveRanks(ProcessGroup* group, absl::Status failure);
 
 }  // namespace taopd
