@@ -13,7 +13,7 @@
 namespace taopd {
 namespace {
 
-std::string WhatIsSaved(const RunState& state) {
+std::string SavedText(const RunState& state) {
   const int64_t step = state.status().saved_step;
   return step < 0 ? "nothing is saved" : Concat("nothing newer than step ", step, " is saved");
 }
@@ -27,7 +27,7 @@ void HandleSignals(const sigset_t& signals, RunState* state) {
       case SignalAction::kStop:
         LogInfo(Concat("stopping, and saving first; another signal after ",
                        RepeatedSignals::kSameRequestFor.count(), " s ends the run at once: so far ",
-                       WhatIsSaved(*state)),
+                       SavedText(*state)),
                 {{"signal", signal}});
         state->RequestStop(kExitStopped);
         break;
@@ -38,7 +38,7 @@ void HandleSignals(const sigset_t& signals, RunState* state) {
           state->RequestStop(kExitStopped);  // it ends in order and says what is saved
           break;
         }
-        LogWarning(Concat("ending at once: ", WhatIsSaved(*state)), {{"signal", signal}});
+        LogWarning(Concat("ending at once: ", SavedText(*state)), {{"signal", signal}});
         _exit(kExitEndedAtOnce);
     }
   }

@@ -303,7 +303,7 @@ absl::Status CheckNoTeacher(const TrainConfig& config) {
 
 // Checks what the loss learns from: that the objective, the reward, the teacher and the given
 // responses fit each other. REQUIRES: the objective has passed its own check.
-absl::Status CheckSignals(const TrainConfig& config) {
+absl::Status CheckLossInputs(const TrainConfig& config) {
   TAOPD_RETURN_IF_ERROR(CheckReward(config.reward, config.rollout.n));
   TAOPD_RETURN_IF_ERROR(CheckRewardTerm(config.objective, config.reward));
   TAOPD_RETURN_IF_ERROR(CheckNoTeacher(config));
@@ -349,7 +349,7 @@ absl::Status CheckTrainConfig(TrainConfig& config) {
   if (config.student.lora.is_on() && !config.student.tokenizer.empty())
     return LoraWithTokenizer("student");
   TAOPD_RETURN_IF_ERROR(CheckObjective(config.objective));
-  TAOPD_RETURN_IF_ERROR(CheckSignals(config));
+  TAOPD_RETURN_IF_ERROR(CheckLossInputs(config));
   TAOPD_RETURN_IF_ERROR(CheckSampling(config.rollout, config.LossTerms()));
   TAOPD_RETURN_IF_ERROR(CheckSteps(config));
   if (config.data.filter_overlong_prompts && config.data.truncation != Truncation::kError) {

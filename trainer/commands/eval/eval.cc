@@ -19,7 +19,7 @@ namespace taopd {
 namespace {
 
 // Logs progress from time to time, not for every response.
-class Progress {
+class ProgressLog {
  public:
   void operator()(int64_t num_done, int64_t num_tasks, int64_t num_correct) {
     const absl::Time now = absl::Now();
@@ -63,7 +63,8 @@ absl::Status GradeResponses(const TrainConfig& config, const EvalRequest& reques
                      .problems = &problems.records,
                      .source = source,
                      .journal = &journal};
-  run.on_progress = [progress = Progress()](int64_t done, int64_t tasks, int64_t correct) mutable {
+  run.on_progress = [progress = ProgressLog()](int64_t done, int64_t tasks,
+                                               int64_t correct) mutable {
     progress(done, tasks, correct);
   };
   TAOPD_ASSIGN_OR_RETURN(const EvalResult result, FromMeasure(EvaluateAccuracy(run)));
@@ -219,7 +220,7 @@ absl::Status ReadEvalConfig(const EvalFlags& flags, TrainConfig* config) {
 }
 
 // Says what is left of an evaluation that a signal ends.
-std::string WhatIsKept(const TrainConfig& config, const EvalRequest& request) {
+std::string KeptText(const TrainConfig& config, const EvalRequest& request) {
   if (config.eval.measure != EvalMeasure::kAccuracy)
     return "an evaluation of eval.measure kl keeps nothing";
   return "the responses so far are kept in " + request.ResponsesPath() +
@@ -269,7 +270,7 @@ Subcommand AddEval(CLI::App& app) {
   return {command, [flags]() -> absl::Status {
             TrainConfig config;
             TAOPD_RETURN_IF_ERROR(BadUsage(ReadEvalConfig(*flags, &config)));
-            EndOnSignals(WhatIsKept(config, flags->request));
+            EndOnSignals(KeptText(config, flags->request));
             return flags->request.server.url.empty() ? EvaluateModel(config, flags->request)
                                                      : EvaluateEndpoint(config, flags->request);
           }};

@@ -47,8 +47,8 @@ absl::Status AddWeightFiles(const std::string& dir, Json* evaluation) {
   return absl::OkStatus();
 }
 
-// The losses of the problems before the model saw them.
-struct PromptLosses {
+// The parts of the problems that the model does not see.
+struct PromptOmissions {
   int64_t num_problems = 0;
   int64_t num_truncated = 0;
   int64_t num_truncated_tokens = 0;
@@ -57,41 +57,41 @@ struct PromptLosses {
   int64_t num_overlong = 0;  // problems that were dropped
 };
 
-PromptLosses LossesOf(const PromptDataset& problems) {
-  PromptLosses losses;
-  losses.num_overlong = problems.num_overlong();
+PromptOmissions OmissionsOf(const PromptDataset& problems) {
+  PromptOmissions omissions;
+  omissions.num_overlong = problems.num_overlong();
   for (const PromptRecord& problem : problems.records) {
-    ++losses.num_problems;
-    losses.num_truncated += problem.num_truncated_tokens > 0 ? 1 : 0;
-    losses.num_truncated_tokens += problem.num_truncated_tokens;
-    losses.num_with_unknown += problem.num_unknown_bytes > 0 ? 1 : 0;
-    losses.num_unknown_bytes += problem.num_unknown_bytes;
+    ++omissions.num_problems;
+    omissions.num_truncated += problem.num_truncated_tokens > 0 ? 1 : 0;
+    omissions.num_truncated_tokens += problem.num_truncated_tokens;
+    omissions.num_with_unknown += problem.num_unknown_bytes > 0 ? 1 : 0;
+    omissions.num_unknown_bytes += problem.num_unknown_bytes;
   }
-  return losses;
+  return omissions;
 }
 
-// Returns lines for below the table, or an empty text if nothing was lost.
-std::string LossesText(const PromptLosses& losses, const std::string& truncation) {
+// Returns lines to print below the table, or an empty text if nothing was omitted.
+std::string OmissionsText(const PromptOmissions& omissions, const std::string& truncation) {
   std::string text;
-  if (losses.num_overlong > 0) {
-    text += Concat("  ", losses.num_overlong,
+  if (omissions.num_overlong > 0) {
+    text += Concat("  ", omissions.num_overlong,
                    " over-long problems are left out (data.filter_overlong_prompts)\n");
   }
-  if (losses.num_truncated > 0) {
-    text +=
-        Concat("  ", losses.num_truncated, " of ", losses.num_problems, " prompts are cut, by ",
-               losses.num_truncated_tokens, " tokens in all (data.truncation ", truncation, ")\n");
+  if (omissions.num_truncated > 0) {
+    text += Concat("  ", omissions.num_truncated, " of ", omissions.num_problems,
+                   " prompts are cut, by ", omissions.num_truncated_tokens,
+                   " tokens in all (data.truncation ", truncation, ")\n");
   }
-  if (losses.num_unknown_bytes > 0) {
-    text += Concat("  ", losses.num_with_unknown, " of ", losses.num_problems,
+  if (omissions.num_unknown_bytes > 0) {
+    text += Concat("  ", omissions.num_with_unknown, " of ", omissions.num_problems,
                    " prompts lack characters that the tokenizer has no token for, ",
-                   losses.num_unknown_bytes, " bytes in all\n");
+                   omissions.num_unknown_bytes, " bytes in all\n");
   }
   return text;
 }
 
 absl::Status WriteResults(const TrainConfig& config, const EvalRequest& request,
-                          const std::string& model, const PromptLosses& losses,
+                          const std::string& model, const PromptOmissions& omissions,
                           const EvalResult& result) {
   Json values = {
       {"model", model}, {"data", config.data.val}, {"measure", NameOf(config.eval.measure)}};
@@ -103,11 +103,11 @@ absl::Status WriteResults(const TrainConfig& config, const EvalRequest& request,
     values["max_response_length"] = config.eval.max_response_length;
     values["grader"] = config.eval.grader;
     values["seed"] = config.run.seed;
-    values["prompts"] = {{"num_overlong_dropped", losses.num_overlong},
-                         {"num_truncated", losses.num_truncated},
-                         {"num_truncated_tokens", losses.num_truncated_tokens},
-                         {"num_with_unknown_bytes", losses.num_with_unknown},
-                         {"num_unknown_bytes", losses.num_unknown_bytes}};
+    values["prompts"] = {{"num_overlong_dropped", omissions.num_overlong},
+                         {"num_truncated", omissions.num_truncated},
+                         {"num_truncated_tokens", omissions.num_truncated_tokens},
+                         {"num_with_unknown_bytes", omissions.num_with_unknown},
+                         {"num_unknown_bytes", omissions.num_unknown_bytes}};
     values["responses"] = request.ResponsesPath();
   } else {
     for (const auto& [name, value] : result.metrics)
@@ -155,17 +155,17 @@ std::string EvalRequest::ResponsesPath() const {
 absl::Status ReportEvaluation(const TrainConfig& config, const EvalRequest& request,
                               const std::string& model, const PromptDataset& problems,
                               const EvalResult& result) {
-  const PromptLosses losses = LossesOf(problems);
+  const PromptOmissions omissions = OmissionsOf(problems);
   std::printf("%s\n", model.c_str());
   if (config.eval.measure == EvalMeasure::kAccuracy) {
     std::printf("%s%s", AccuracyTable(result.accuracy).c_str(),
-                LossesText(losses, NameOf(config.data.truncation)).c_str());
+                OmissionsText(omissions, NameOf(config.data.truncation)).c_str());
   } else {
     for (const auto& [name, value] : result.metrics)
       std::printf("  %-28s %.6g\n", name.c_str(), value);
   }
   std::fflush(stdout);
-  TAOPD_RETURN_IF_ERROR(WriteResults(config, request, model, losses, result));
+  TAOPD_RETURN_IF_ERROR(WriteResults(config, request, model, omissions, result));
   LogInfo("evaluation written", {{"results", request.output_path}});
   return absl::OkStatus();
 }

@@ -21,7 +21,7 @@ struct EvalRequest {
   std::string output_path = "evaluation/results.json";
   // Every response as JSON Lines, the journal of the evaluation. Empty: beside the results.
   std::string responses_path;
-  // Starts anew, whatever the journal holds.
+  // Starts again, even if the journal holds responses.
   bool overwrite = false;
   // An OpenAI-compatible server. Without a url: a model in this process.
   OpenAiOptions server;
@@ -41,7 +41,7 @@ absl::StatusOr<nlohmann::ordered_json> DescribeEvaluation(const TrainConfig& con
                                                           const EvalRequest& request,
                                                           const std::string& model);
 
-// Prints the table, with what the prompts lost before the model saw them, and writes the results to
+// Prints the table, and below it what was omitted from the prompts. Writes the results to
 // request.output_path.
 absl::Status ReportEvaluation(const TrainConfig& config, const EvalRequest& request,
                               const std::string& model, const PromptDataset& problems,

@@ -74,7 +74,7 @@ constexpr absl::Duration kEndAtOnceGrace = absl::Seconds(2);
 struct RankProcess {
   int64_t rank = 0;
   pid_t pid = -1;
-  bool ended = false;
+  bool has_ended = false;
 };
 
 // Use it once, in a process that has one thread.
@@ -118,17 +118,18 @@ class Launcher {
       const int signal = sigtimedwait(&signals_, nullptr, &second);
       if (signal == SIGTERM || signal == SIGINT) PassOn(signal);
       Reap();
-      if (absl::Now() - ended_at_once_ > kEndAtOnceGrace) SignalAll(SIGKILL);
+      if (absl::Now() - end_requested_at_ > kEndAtOnceGrace) SignalAll(SIGKILL);
       const absl::Duration since = absl::Now() - failed_at_;
-      if (since > kTerminateAfter && !terminated_) {
+      if (since > kTerminateAfter && !has_terminated_) {
         LogWarning("ranks that have not ended are terminated", {{"running", num_running()}});
         SignalAll(SIGTERM);
-        terminated_ = true;
+        has_terminated_ = true;
       }
       if (since > kKillAfter) SignalAll(SIGKILL);
     }
     const bool is_cut_short = exit_code_ != kExitOk && !IsStop(exit_code_);
-    return ended_at_once_ != absl::InfiniteFuture() && is_cut_short ? kExitEndedAtOnce : exit_code_;
+    return end_requested_at_ != absl::InfiniteFuture() && is_cut_short ? kExitEndedAtOnce
+                                                                       : exit_code_;
   }
 
  private:
@@ -146,7 +147,7 @@ class Launcher {
         LogWarning("ending all ranks at once: nothing newer than their newest checkpoint is saved",
                    {{"signal", signal}});
         SignalAll(signal);
-        ended_at_once_ = std::min(ended_at_once_, absl::Now());
+        end_requested_at_ = std::min(end_requested_at_, absl::Now());
         return;
     }
   }
@@ -196,8 +197,8 @@ class Launcher {
   void Reap() {
     for (RankProcess& process : processes_) {
       int status = 0;
-      if (process.ended || waitpid(process.pid, &status, WNOHANG) <= 0) continue;
-      process.ended = true;
+      if (process.has_ended || waitpid(process.pid, &status, WNOHANG) <= 0) continue;
+      process.has_ended = true;
       const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
       if (code == 0) continue;
       if (failed_at_ != absl::InfiniteFuture()) continue;
@@ -218,21 +219,21 @@ class Launcher {
 
   void SignalAll(int signal) {
     for (const RankProcess& process : processes_) {
-      if (!process.ended) kill(process.pid, signal);
+      if (!process.has_ended) kill(process.pid, signal);
     }
   }
   // Kills the ranks and waits for their end.
   void KillAll() {
     SignalAll(SIGKILL);
     for (RankProcess& process : processes_) {
-      while (!process.ended && waitpid(process.pid, nullptr, 0) < 0 && errno == EINTR) {
+      while (!process.has_ended && waitpid(process.pid, nullptr, 0) < 0 && errno == EINTR) {
       }
-      process.ended = true;
+      process.has_ended = true;
     }
   }
   int64_t num_running() const {
     return std::count_if(processes_.begin(), processes_.end(),
-                         [](const RankProcess& process) { return !process.ended; });
+                         [](const RankProcess& process) { return !process.has_ended; });
   }
 
   const LaunchOptions& options_;
@@ -244,9 +245,9 @@ class Launcher {
   std::vector<RankProcess> processes_;
   int exit_code_ = 0;
   absl::Time failed_at_ = absl::InfiniteFuture();
-  bool terminated_ = false;
+  bool has_terminated_ = false;
   RepeatedSignals signals_so_far_;
-  absl::Time ended_at_once_ = absl::InfiniteFuture();
+  absl::Time end_requested_at_ = absl::InfiniteFuture();
 };
 
 }  // namespace
