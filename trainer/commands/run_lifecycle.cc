@@ -69,7 +69,7 @@ void RunLifecycle::ShowStep(const Metrics& metrics) {
 
 absl::StatusOr<bool> RunLifecycle::WaitForNextStep() {
   if (group_.is_root()) {
-    // Save requests during the pause are carried out at once, because no step is in progress.
+    // Save requests during the pause are carried out immediately, because no step is in progress.
     run_state_.WaitWhilePaused([this] {
       if (group_.AgreeOnLargest(kSave).ok()) Save().IgnoreError();
     });
@@ -119,7 +119,7 @@ absl::Status RunLifecycle::Prepare() {
 
 absl::Status RunLifecycle::InSavingPhase(const std::function<absl::Status()>& save) {
   const absl::Time start = absl::Now();
-  // A run that waits for room stays in that phase, in which a stop request abandons the state.
+  // A run that waits for storage stays in that phase, in which a stop request abandons the state.
   const TrainerPhase before = run_state_.status().phase;
   if (before != TrainerPhase::kWaitingForStorage) run_state_.SetPhase(TrainerPhase::kSaving);
   run_state_.Progress();
@@ -135,7 +135,7 @@ absl::Status RunLifecycle::InSavingPhase(const std::function<absl::Status()>& sa
 void RunLifecycle::StartSave() {
   const int64_t limit_bytes = options_.memory != nullptr ? options_.memory->copy_limit_bytes : 0;
   const bool has_room = CheckpointCopyBytes(run_.student()) <= limit_bytes;
-  // A single rank without room prevents the copy.
+  // A single rank without memory prevents the copy.
   if (group_.AgreeOnLargest(has_room ? 0 : 1).value_or(1) > 0) {
     Save().IgnoreError();
     return;

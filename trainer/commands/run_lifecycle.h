@@ -1,6 +1,6 @@
 // The life of a run around its steps, which `train` and `sft` share. The class shows the run to
-// other threads, does what they ask for between two steps, saves checkpoints, and ends the run,
-// which it saves first.
+// other threads, carries out their requests between two steps, saves checkpoints, and ends
+// the run after it is saved.
 //
 // A run whose state must be written, at its end or for a roll-back, does not end because the disk
 // is full: the weights stay in memory and the write is repeated until it succeeds.
@@ -105,9 +105,9 @@ class RunLifecycle {
 
   // Calls `attempt`, a collective with the same result on all ranks, until it succeeds. After a
   // failure the phase is kWaitingForStorage, the log says what to do, and the next attempt follows
-  // about a second later. Returns kExitStorage if a stop is requested on any rank while it waits:
-  // the message names `what`, such as "the checkpoint of step 20", and the newest step that is
-  // saved.
+  // about a second later. Returns kExitStorage if a stop is requested on any rank while it waits;
+  // the message names `what`, such as "the checkpoint of step 20", and the newest saved step.
+  // Returns kExitInternal if the CUDA device of a rank is lost.
   absl::Status RetryUntilStored(const std::string& what,
                                 const std::function<absl::Status()>& attempt);
 

@@ -133,7 +133,7 @@ absl::Status EvaluateAnswers(const TrainConfig& config, const EvalRequest& reque
   int64_t longest_prompt = 1;
   for (const PromptRecord& problem : problems.records)
     longest_prompt = std::max(longest_prompt, static_cast<int64_t>(problem.prompt_ids.size()));
-  // No rollouts use the engine; their KV cache is the evaluation's.
+  // No rollouts use the engine, so the evaluation has their KV cache.
   EngineOptions options = MakeRolloutEngineOptions(config, student.decoder->config().vocab_size);
   options.max_model_len = longest_prompt + config.eval.max_response_length;
   options.max_num_seqs =
@@ -145,8 +145,8 @@ absl::Status EvaluateAnswers(const TrainConfig& config, const EvalRequest& reque
   return GradeResponses(config, request, model_dir, problems, &source);
 }
 
-// Lowers data->max_prompt_length to the positions that a model has besides a response. Returns
-// words for messages if it does, and otherwise an empty text.
+// Lowers data->max_prompt_length to the positions that a model has besides a response. Returns the
+// reason for messages, or an empty text if the length stays.
 absl::StatusOr<std::string> LimitPromptLength(const EvalConfig& eval, const ModelConfig& model,
                                               DataConfig* data) {
   const int64_t room = model.max_position_embeddings - eval.max_response_length;
@@ -201,8 +201,7 @@ struct EvalFlags {
   EvalRequest request;
 };
 
-// Without a configuration file: the paper's evaluation with the model, the data and --set. Lengths
-// are then the model's limits.
+// Without a configuration file, this is the paper's evaluation, with the model's limits of length.
 absl::Status ReadEvalConfig(const EvalFlags& flags, TrainConfig* config) {
   if (flags.config.path.empty()) {
     if (flags.request.model_dir.empty() && flags.request.server.url.empty()) {
@@ -211,7 +210,6 @@ absl::Status ReadEvalConfig(const EvalFlags& flags, TrainConfig* config) {
     config->student.model =
         flags.request.server.url.empty() ? flags.request.model_dir : flags.request.server.url;
     config->data.max_prompt_length = INT32_MAX;
-    config->eval.grader = "auto";  // by data source, as the paper's evaluation
   }
   TAOPD_RETURN_IF_ERROR(flags.config.Read(config));
   if (!flags.data.empty()) config->data.val = flags.data;

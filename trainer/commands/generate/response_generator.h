@@ -42,11 +42,11 @@ struct GenerateRequest {
   std::string api_key_env;  // as in EvalRequest
 };
 
-// One of the three is set.
+// The prompt of a response. One of the three is set.
 struct ResponsePrompt {
   std::string text;
   std::vector<int64_t> ids;
-  nlohmann::ordered_json messages;  // a chat; null if the prompt is none
+  nlohmann::ordered_json messages;  // a chat; null for any other prompt
 };
 
 struct ResponseText {
@@ -58,8 +58,8 @@ struct ResponseText {
 class ResponseGenerator {
  public:
   virtual ~ResponseGenerator() = default;
-  // Generates one response. Passes its text to `on_text`, in pieces, as it comes. The failure has
-  // an exit code.
+  // Generates one response and passes the pieces of its text to `on_text` as they come. An error
+  // has an exit code.
   virtual absl::StatusOr<ResponseText> Generate(
       const ResponsePrompt& prompt, uint64_t seed,
       const std::function<void(std::string_view)>& on_text) = 0;

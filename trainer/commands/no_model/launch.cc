@@ -4,7 +4,7 @@
 // other and end; those that do not are terminated, then killed. If this process is killed, they get
 // SIGTERM. The first SIGTERM or SIGINT is passed on to all ranks; others within five seconds count
 // as the same request (repeated_signals.h). A later one is passed on as well. Ranks that still run
-// after two more seconds are killed, and the code is 77 unless all had ended regularly.
+// after two more seconds are killed, and the code is 77 unless all ranks ended regularly.
 #include <absl/time/clock.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -164,7 +164,7 @@ class Launcher {
     setpgid(0, 0);
     // If this program is killed, the ranks save and end.
     prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (getppid() != launcher_) _exit(128 + SIGTERM);  // it was killed before
+    if (getppid() != launcher_) _exit(128 + SIGTERM);  // killed before prctl
     sigprocmask(SIG_SETMASK, &signals_before_, nullptr);
     const auto set = [](const char* name, const std::string& value) {
       setenv(name, value.c_str(), /*overwrite=*/1);
@@ -176,7 +176,7 @@ class Launcher {
     set("MASTER_ADDR", listener_ ? "127.0.0.1" : options_.master_addr);
     set("MASTER_PORT", Concat(listener_ ? port_ : options_.master_port));
     if (!secret_.empty()) set(kSecretVariable, secret_);
-    // The first rank tells systemd how the run fares.
+    // Only the first rank of this machine reports to systemd.
     if (local_rank > 0) unsetenv("NOTIFY_SOCKET");
     if (std::getenv("WATCHDOG_PID") != nullptr) set("WATCHDOG_PID", Concat(getpid()));
     unsetenv("TORCHELASTIC_USE_AGENT_STORE");

@@ -131,8 +131,8 @@ class SftRun {
       TAOPD_ASSIGN_OR_RETURN(student.tokenizer, Tokenizer::Load(model.tokenizer));
       student.tokenizer_dir = model.tokenizer;
       TAOPD_ASSIGN_OR_RETURN(student.tokenizer_files, ReadTokenizerFiles(model.tokenizer));
-      // It would give every reader of a checkpoint, including a resumed run, other tokens that end
-      // a response.
+      // This file would change the tokens that end a response for every reader of a checkpoint,
+      // including a resumed run.
       student.tokenizer_files.erase("generation_config.json");
       if (student.tokenizer->vocab_size() > config.vocab_size) {
         return InvalidArgument(
@@ -210,8 +210,8 @@ class SftRun {
     return sums;
   }
 
-  // Sets `stops` if the run is asked to stop. Before the update, the step is then abandoned, with
-  // the state from before it.
+  // Sets `stops` if the run is asked to stop. If the weights are not updated yet, the step is then
+  // abandoned, and the state stays as it was before the step.
   absl::Status Step(bool* stops) {
     const absl::Time start = absl::Now();
     std::vector<const PromptRecord*> batch;
@@ -226,7 +226,7 @@ class SftRun {
     const double loss = sums->loss / static_cast<double>(sums->num_rows);
     const double grad_norm = optimizer().GradientNorm();
     if (!std::isfinite(loss) || !std::isfinite(grad_norm)) {
-      // The state is that from before the step.
+      // The state is still that from before the step.
       return lifecycle_.FailSaved(WithExitCode(
           kExitNumerics,
           Internal("step ", state.step + 1, ": loss ", loss, ", gradient norm ", grad_norm)));

@@ -138,8 +138,8 @@ absl::StatusOr<int64_t> ScoreSequences(const SupportOptions& support, const Sequ
 
 struct ScoreFlags {
   TeacherFlags teacher;
-  // JSON Lines with prompt_ids and response_ids, and with what the teacher's prompt is made of if
-  // the configuration gives it one.
+  // JSON Lines with prompt_ids and response_ids, and with the keys of the teacher's own prompt if
+  // the configuration has one.
   std::string input_path;
   int64_t concurrency = 256;
 };

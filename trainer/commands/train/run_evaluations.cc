@@ -65,7 +65,7 @@ std::optional<EvalJournal> RunEvaluations::OpenJournal(int64_t step, double trai
   const std::string path = Concat(JournalDir(), "/step-", step, "-rank-", group_.rank(), ".jsonl");
   auto journal = evaluation.ok() ? EvalJournal::Open(path, *evaluation, /*overwrite=*/false)
                                  : absl::StatusOr<EvalJournal>(evaluation.status());
-  if (absl::IsFailedPrecondition(journal.status()))  // of another evaluation
+  if (absl::IsFailedPrecondition(journal.status()))  // it is another evaluation's
     journal = EvalJournal::Open(path, *evaluation, /*overwrite=*/true);
   if (!journal.ok()) {
     LogWarning("an evaluation that is interrupted will be repeated: it has no journal",
@@ -213,7 +213,7 @@ absl::Status RunEvaluations::Record(int64_t step, const EvalResult& result) {
   TAOPD_ASSIGN_OR_RETURN(const Metrics metrics,
                          WithExitCode(kExitUnavailable, MetricsOfRoot(&group_, result.metrics)));
   run_.output().Write(step, metrics);
-  // Leftovers do not match any later evaluation.
+  // A leftover does no harm, because it matches no later evaluation.
   if (group_.is_root()) RemoveAll(JournalDir()).IgnoreError();
   ObserveMetrics(step, metrics);
   return absl::OkStatus();
@@ -251,7 +251,7 @@ void RunEvaluations::ObserveMetrics(int64_t step, const Metrics& metrics) {
   if (best_.Observe(step, *value)) {
     LogInfo("best so far", {{"step", step}, {name, *value}});
     lifecycle_.Pin(best_.step(), named_best_step_);
-    if (step == 0) return;  // there is no checkpoint of no step
+    if (step == 0) return;  // the start has no checkpoint
     // best.json names checkpoints that exist.
     if (step == run_.state().step) {
       if (!lifecycle_.WaitUntilSaved() && !lifecycle_.Save().ok()) return;

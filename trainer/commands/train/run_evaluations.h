@@ -62,7 +62,7 @@ class RunEvaluations {
   absl::Status RunBlocking();
   // Begins to evaluate the current weights beside training.
   void Begin();
-  // Takes up the evaluation that the state names.
+  // Starts the evaluation that the state names again.
   absl::Status ResumeInterrupted();
   // Records the evaluation beside training, which is ready on all ranks.
   absl::Status RecordReady();

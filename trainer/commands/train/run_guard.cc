@@ -78,8 +78,8 @@ void RunGuard::AddMetrics(const StepResult& result, Metrics* metrics) {
   if (config.kl_to_start.limit == 0 || !group_.is_root()) return;
   // A step whose responses are all given has no rollouts.
   if (probe_.empty() && !result.rollouts.empty()) {
-    // They were generated before the step's first update. A resumed run may have switched the
-    // metric on, or a skipped step may have had none.
+    // The rollouts were generated before the step's first update. A resumed run may have switched
+    // the metric on, or earlier steps may have had no rollouts.
     if (step > 1) {
       LogWarning("policy/kl_to_start is measured from here, not from the start of the run",
                  {{"step", step - 1}});
@@ -170,7 +170,7 @@ absl::Status RunGuard::RollBack(const GuardAlarm& alarm) {
   });
   TAOPD_RETURN_IF_ERROR(given_up);
   if (!path.ok()) {
-    // The run continues from where it can, at its full rate.
+    // A resumed run must not lower its learning rate for a roll-back that failed.
     const absl::Status undone =
         has_begun ? RecordRollback(rollbacks_, std::nullopt) : absl::OkStatus();
     if (!undone.ok())
@@ -190,7 +190,7 @@ absl::Status RunGuard::RollBack(const GuardAlarm& alarm) {
   TAOPD_RETURN_IF_ERROR(Restore());
   lifecycle_.MarkSaved();
   LogRollback(alarm, from, *path);
-  // It may have been open beside training.
+  // The evaluation of this step may be the one that was abandoned.
   return evaluations_.RunIfMissing();
 }
 

@@ -32,7 +32,7 @@ class RunPipeline {
  private:
   // Reads the steps in flight of the checkpoint from which the state was loaded.
   absl::StatusOr<std::vector<StepInFlight>> ReadStored() const;
-  // Warns of what the loss does not correct.
+  // Warns of objectives that assume responses of the current weights.
   void WarnOfStaleness() const;
 
   const TrainConfig& config_;

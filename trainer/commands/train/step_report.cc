@@ -94,7 +94,7 @@ StepReport::Answers StepReport::Grade(const StepResult& result) const {
   return answers;
 }
 
-// A few wrong answers prove nothing, but as many responses without any answer do.
+// A few wrong answers prove nothing, but kMinGraded responses without any answer do.
 void StepReport::WarnIfNeverFound(const Answers& answers) {
   constexpr int64_t kMinGraded = 32;
   num_graded_ += answers.num_graded;

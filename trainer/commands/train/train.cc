@@ -18,8 +18,8 @@ namespace {
 // `state` carries requests from other threads to the training loop and its status back.
 absl::Status RunTraining(TrainConfig config, const StartMode& mode, RunState* state) {
   std::unique_ptr<ProcessGroup> group;
-  // A stop request before the run begins (TrainingRun::SetUp) ends the process at once: nothing has
-  // to be saved, and the run may wait long for other ranks and for the teacher. A dry run never
+  // A stop request before the run begins (TrainingRun::SetUp) ends the process immediately: nothing
+  // has to be saved, and the run may wait long for other ranks and for the teacher. A dry run never
   // begins.
   const auto end_at_once = [](ExitCode code) {
     LogInfo("stopped", {{"reason", "asked to stop before the run began; nothing has changed"}});
@@ -29,7 +29,7 @@ absl::Status RunTraining(TrainConfig config, const StartMode& mode, RunState* st
   state->PassStopsOn(end_at_once);
   absl::Status failure = CatchExceptions([&]() -> absl::Status {
     TAOPD_RETURN_IF_ERROR(JoinRanks(&config, &group));
-    // Whichever rank is asked to stop, all of them know.
+    // A stop request to one rank reaches all of them.
     group->OnStop([state](int code) { state->RequestStop(static_cast<ExitCode>(code)); });
     state->PassStopsOn([end_at_once, ranks = group.get()](ExitCode code) {
       ranks->RequestStop(code);

@@ -63,7 +63,7 @@ struct RolloutParts {
   std::unique_ptr<InferenceEngine> engine;
   std::optional<LocalRolloutEngine> local;  // of evaluations, and of rollouts
   // The servers of rollout.endpoints; without them the pointers are null. `workers` and
-  // `evaluation_workers` are there until `servers` and `evaluation_snapshot` have them.
+  // `evaluation_workers` are moved into `servers` and `evaluation_snapshot`.
   std::vector<std::unique_ptr<RolloutWorker>> workers, evaluation_workers;
   std::unique_ptr<RemoteRolloutEngine> servers;
   std::unique_ptr<PublishedWeights> published_weights;
@@ -107,8 +107,8 @@ struct RunContext {
   RunTrace& trace;
 };
 
-// Owns the parts of a run, which are destroyed in reverse. Not movable, because parts point to each
-// other. Not thread-safe, except CurrentActivity.
+// Owns the parts of a run, which are destroyed in reverse order. Not movable, because parts point
+// to each other. Not thread-safe, except CurrentActivity.
 struct TrainingParts {
   // `run_state` and `group` must outlive it.
   TrainingParts(TrainConfig config, RunState* run_state, ProcessGroup* group);

@@ -73,7 +73,7 @@ absl::Status TrainingRun::Run(const StartMode& mode) {
   TAOPD_ASSIGN_OR_RETURN(const bool is_finished, SetUp(mode));
   parts_.control.service_manager.Ready();
   if (is_finished) return absl::OkStatus();
-  // A rank that hangs holds up rank 0; during a pause the others wait for rank 0.
+  // Rank 0 watches for all: a rank that hangs holds it up, and in a pause the others wait for it.
   ControlParts& control = parts_.control;
   control.service_manager.WatchWith(
       [this, &control] { return !parts_.group->is_root() || control.liveness->Check().ok(); });
@@ -296,7 +296,7 @@ absl::Status TrainingRun::StepFailed(const TrainState& before, const absl::Statu
   TAOPD_RETURN_IF_ERROR(UndoStep(before));
   if (absl::IsCancelled(status)) return lifecycle_.Stopped();
   TAOPD_RETURN_IF_ERROR(lifecycle_.SaveUntilStored());
-  // The memory of this machine: a server's RESOURCE_EXHAUSTED is retried (retry_policy.h,
+  // The memory is this machine's: a server's RESOURCE_EXHAUSTED is retried (retry_policy.h,
   // http_reward.h, remote_rollout_engine.h), and ends as UNAVAILABLE.
   if (absl::IsResourceExhausted(status)) {
     return lifecycle_.OutOfMemorySaved(Concat("step ", before.step + 1),

@@ -1,5 +1,4 @@
-// The part of an evaluation that each rank measures, how the parts become one result, and an
-// evaluation beside training (eval.mode).
+// Divides an evaluation among the ranks, and runs one beside training (eval.mode).
 //
 // All ranks call the same functions in the same order.
 #pragma once
@@ -42,8 +41,8 @@ struct EvaluationPart {
 // Gathers the outcomes of all ranks on all ranks, or their first error. All ranks must call it.
 absl::StatusOr<std::vector<std::string>> GatherOutcomes(ProcessGroup* group,
                                                         const absl::StatusOr<std::string>& mine);
-// Returns the result of all parts, or the first error, on all ranks; without an exchange, samples
-// are those of this rank. All ranks must call it.
+// Returns the result of all parts, or the first error, on all ranks; a rank without work gets an
+// empty result. Without an exchange, samples are those of this rank. All ranks must call it.
 absl::StatusOr<EvalResult> CombineParts(const EvaluationPart& part, ProcessGroup* group,
                                         absl::StatusOr<EvalResult> mine);
 
@@ -64,11 +63,11 @@ class BesideEvaluation {
   int64_t step() const { return step_; }
   // Returns whether this rank's part is done; waits for it at most `timeout`. Local.
   bool IsReady(absl::Duration timeout = absl::ZeroDuration()) { return thread_->IsReady(timeout); }
-  // Returns the number of results that the journal has got.
+  // Returns the number of results that were added to the journal.
   int64_t num_added() const { return num_added_.load(); }
   // Makes this rank's part end soon, with `why`. Local.
   void Cancel(const absl::Status& why);
-  // Returns the result on all ranks. REQUIRES: the parts of all ranks are ready.
+  // Returns the result of CombineParts. REQUIRES: the parts of all ranks are ready.
   absl::StatusOr<EvalResult> Take();
 
  private:

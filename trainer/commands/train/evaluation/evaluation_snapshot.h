@@ -1,9 +1,9 @@
 // The model of an evaluation beside training: a copy of the student's weights and, if it generates,
 // an engine over them.
 //
-// The engine gives way to rollouts: while the rollout engine has work, it begins no step. Rollouts
-// are therefore delayed by at most one step of it. Training does not wait, but shares the device.
-// With rollout.eval_endpoints servers generate instead, which get the weights of each evaluation.
+// The engine gives way to rollouts: it begins no step while the rollout engine has work. Rollouts
+// are delayed by at most one of its steps. Training does not wait, but shares the device. With
+// rollout.eval_endpoints, servers get the weights of each evaluation and generate instead.
 //
 // Memory: the weights, their packed copy unless servers generate, and a KV pool of at most
 // eval.kv_cache_gb while an evaluation runs (plan/model_copy_lines.cc).
@@ -22,7 +22,7 @@
 
 namespace taopd {
 
-// The training thread uses it, and an evaluation between Take or Load and its end.
+// Used by the training thread, and by an evaluation from Take or Load until it ends.
 class EvaluationSnapshot {
  public:
   // `student` and `rollouts`, the engine to which evaluations give way, must outlive the object.
@@ -34,13 +34,13 @@ class EvaluationSnapshot {
   // Lets servers generate from now on. Their weights are published in `directory`.
   void GenerateElsewhere(std::unique_ptr<RemoteRolloutEngine> servers, std::string directory);
 
-  // Copies the student's current weights, which are those after `step` steps. REQUIRES, as Load: no
-  // evaluation is running.
+  // Copies the student's current weights, which are those after `step` steps. REQUIRES (also for
+  // Load): no evaluation is running.
   void Take(int64_t step);
   // Reads the weights after `step` steps from the directory of a checkpoint's model.
   absl::Status Load(int64_t step, const std::string& model_dir);
-  // Lets the requests of an evaluation end that is cancelled, even if rollouts go first; until the
-  // next Take or Load.
+  // Lets the requests of a cancelled evaluation end even while there are rollouts, until the next
+  // Take or Load.
   void StopYielding() { yields_.store(false); }
 
   // Returns whether an evaluation should wait for rollouts. Any thread may call it.

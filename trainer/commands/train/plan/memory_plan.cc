@@ -237,8 +237,8 @@ absl::StatusOr<DiskPlan> DiskPlanOf(const TrainConfig& config, const std::string
 
 namespace {
 
-// Returns the number of parameters that a token is computed with. An embedding that is not also the
-// head is only read, and a token meets some of the experts.
+// Returns the number of parameters with which a token is computed. An embedding that is not also
+// the head is only read, and a token passes through some of the experts.
 int64_t ActiveParameters(const ModelConfig& model) {
   int64_t active = model.NumParameters();
   if (!model.tie_word_embeddings) active -= model.vocab_size * model.hidden_size;
@@ -274,7 +274,7 @@ absl::StatusOr<StepWork> StepWorkOf(const TrainConfig& config, const std::string
   work.num_sequences = config.data.train_batch_size * config.rollout.n;
   work.prompt_tokens = config.data.max_prompt_length;
   work.response_tokens = config.data.max_response_length;
-  // Sequences are at half of their length on average, and as many as the pool holds.
+  // On average, a sequence has half of its response. As many run as the pool holds.
   const int64_t context = work.prompt_tokens + work.response_tokens / 2;
   const auto pool_bytes =
       static_cast<int64_t>(config.rollout.kv_cache_gb.value_or(0) * 1024) * kMib;

@@ -25,8 +25,8 @@ bool IsPacked(MemoryItem item) {
   return item == MemoryItem::kPackedProjections || item == MemoryItem::kPackedHead;
 }
 
-// The lines that the engine's own become: its weights with their packed copies, and what a step of
-// it needs.
+// The items and notes of the plan's lines for a copy: its weights with their packed copies, and the
+// memory of an engine's step.
 struct CopyLines {
   MemoryItem weights, engine;
   std::string weights_note, engine_note;

@@ -229,11 +229,11 @@ void FillContext(TrainingParts& parts) {
 absl::Status StartControl(TrainingParts& parts) {
   ControlPages pages;
   pages.prometheus_text = [&parts] {
-    // An alert on runs that have failed leaves out what a person has stopped.
+    // An alert on failed runs leaves out runs that a person has stopped.
     std::string text = Concat(parts.run.PrometheusText(),
                               "# TYPE taopd_trainer_stop_code gauge\ntaopd_trainer_stop_code ",
                               static_cast<int>(parts.run_state->stop_code()), "\n");
-    if (parts.rollouts.servers != nullptr) {  // by which the servers of rollouts are scaled
+    if (parts.rollouts.servers != nullptr) {  // an autoscaler of the servers reads it
       text += Concat(
           "# TYPE taopd_trainer_rollouts_unfinished gauge\ntaopd_trainer_rollouts_unfinished ",
           parts.rollouts.servers->stats().num_unfinished, "\n");
