@@ -200,7 +200,7 @@ void CheckpointStore::RecordDamage(const std::string& path, const absl::Status& 
   }
 }
 
-// Makes room for a step that is saved again because its checkpoint is damaged.
+// Frees the name of a damaged checkpoint whose step is saved again.
 absl::Status CheckpointStore::MoveAside(const std::string& path) {
   for (int64_t n = 1;; ++n) {
     const std::string aside = Concat(dir_, "/damaged-", fs::path(path).filename().string(), "-", n);

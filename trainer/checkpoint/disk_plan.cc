@@ -57,7 +57,7 @@ std::string PublishedText(const DiskPlan& plan) {
                 " bytes for rollout.endpoints take ", plan.published_bytes(), " bytes");
 }
 
-// Refuses, or warns of a shortage.
+// Returns the shortage if it `refuses` the run, and otherwise logs it.
 absl::Status ReportShortage(const absl::Status& shortage, bool refuses) {
   if (refuses) return shortage;
   LogWarning("disk plan", {{"warning", std::string(shortage.message())}});

@@ -1,6 +1,6 @@
-// Checks that a run fits on the disk of its run.dir: the checkpoints that it keeps at once, the one
-// that is being written, the exported model, and the weights that servers of rollouts read. It does
-// not depend on LibTorch.
+// Checks that a run fits on the disk of its run.dir: the checkpoints that it keeps, the one that is
+// being written, the exported model, and the weights that servers of rollouts read. It does not
+// depend on LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@
 
 namespace taopd {
 
-// Begins the names of the directories in run.dir through which servers of rollouts get the weights.
-// A start removes what is left of them.
+// Prefix of the directories in run.dir through which servers of rollouts get the weights. A start
+// removes those of an earlier process.
 inline constexpr char kPublishedPrefix[] = "weights-rank-";
-// Returns the bytes of what is left of them.
+// Returns the bytes of these directories.
 int64_t PublishedBytesIn(const std::string& run_dir);
 
 struct DiskPlan {
@@ -24,10 +24,10 @@ struct DiskPlan {
   int64_t model_bytes = 0;       // weights
   // Checkpoints kept, pinned and being written.
   int64_t num_checkpoints = 1;
-  // The versions of the weights that are published at once for rollout.endpoints, each of
+  // The number of versions of the weights that exist at a time for rollout.endpoints, each of
   // model_bytes.
   int64_t num_published = 0;
-  // Where they are, if that is on another disk than run.dir; they are not part of the total then.
+  // Their directory if it is on another disk than run.dir; the total then leaves them out.
   std::string weights_dir;
   // The bytes of the checkpoints and the model that a resumed run already has; they are part of the
   // total.
@@ -73,17 +73,17 @@ absl::Status CheckDiskPlan(const DiskPlan& plan, const std::string& run_dir, int
 absl::Status CheckWeightsDisk(const DiskPlan& plan, int64_t free_bytes, bool refuses);
 
 // Tracks the attempts to write something large to the disk of a directory. After a failure, another
-// attempt is worth its cost only if there is more room. Not thread-safe.
+// attempt is worth its cost only if there is more free space. Not thread-safe.
 class DiskAttempts {
  public:
   explicit DiskAttempts(std::string dir) : dir_(std::move(dir)) {}
 
   // Returns whether an attempt to write `bytes` may succeed: the last attempt succeeded, the bytes
-  // fit, or there is more room than after the last failure. The third case is for file systems that
-  // compress.
+  // fit, or there is more free space than after the last failure. The third case is for file
+  // systems that compress.
   bool MayFit(int64_t bytes) const;
   // Records that an attempt to write `bytes` failed, or was not made because they do not fit.
-  // Returns the error with the required and the available room.
+  // Returns the error with the required and the free bytes.
   absl::Status Failed(int64_t bytes, const absl::Status& error);
   void Succeeded() {
     free_after_failure_.reset();

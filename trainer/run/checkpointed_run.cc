@@ -13,7 +13,7 @@ namespace {
 
 constexpr char kIdentityFile[] = "identity.json";
 
-// Returns what a checkpoint records about its run. Empty if it has no record.
+// Returns the facts that a checkpoint records; empty if it has no record.
 absl::StatusOr<RunFacts> ReadIdentity(const std::string& checkpoint_dir) {
   const std::string path = checkpoint_dir + "/" + kIdentityFile;
   if (!FileExists(path)) return RunFacts();
@@ -51,7 +51,7 @@ absl::Status CheckpointedRun::Start(const StartMode& mode, const StudentSource& 
   checkpoints_.SetFile(kIdentityFile, WriteRunFacts(options_.settings));
   if (resumed()) {
     settings_check_ = group_->AgreeOnStatus(group_->is_root() ? CheckSettings() : absl::OkStatus());
-    // Settings that differ are named together with the facts that do.
+    // CheckFacts names settings that differ together with facts that do.
     if (absl::IsDataLoss(settings_check_)) return BadData(settings_check_);
     if (!settings_check_.ok() && !absl::IsInvalidArgument(settings_check_))
       return BadUsage(settings_check_);

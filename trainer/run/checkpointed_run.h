@@ -45,11 +45,11 @@ struct CheckpointedRunOptions {
   // The number of checkpoints that may be pinned in addition, and trainer.disk_plan.
   int64_t max_pinned = 0;
   PlanPolicy disk_plan = PlanPolicy::kOff;
-  // The versions of the weights that are published at once for servers of rollouts, and their
+  // The number of versions of the weights that exist at a time for servers of rollouts, and their
   // directory; empty: in run_dir.
   int64_t num_published = 0;
   std::string weights_dir;
-  // The metric whose values so far a resumed run asks for (recorded()); may be empty.
+  // The metric whose earlier values a resumed run reads (recorded()); may be empty.
   std::string watched_metric;
   // The dtype and the device with which a student is loaded from a checkpoint.
   std::string dtype;
@@ -116,8 +116,8 @@ class CheckpointedRun {
   // There are none for a new run, or if the checkpoint does not record them. Returns DATA_LOSS if
   // the record cannot be parsed.
   absl::StatusOr<std::vector<std::string>> SettingsChangedSinceCheckpoint() const;
-  // Compares the run's needs on the disk with the available room, as OpenOutput does first. Returns
-  // kExitStorage if the run is refused.
+  // Compares the disk space that the run needs with the free space, as OpenOutput does first.
+  // Returns kExitStorage if the run is refused.
   absl::Status CheckDisk();
   // Call it when nothing else can refuse the run. Replaces an old run by this one, or cuts the
   // records of a resumed run to where the checkpoint left them, and writes config.yaml. After a
@@ -135,7 +135,7 @@ class CheckpointedRun {
   // Writes RUN_DIR/model, and logs the end. Call it after the last step. It may be called again
   // after a failure.
   absl::Status Export();
-  // The result of a run that was asked to stop with this code. Call it after Save.
+  // Returns the status of a run that was asked to stop with this code. Call it after Save.
   absl::Status Stopped(ExitCode code) const;
 
   // Returns whether an action of every `every` steps is due; never for 0.

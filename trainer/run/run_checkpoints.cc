@@ -138,6 +138,7 @@ absl::StatusOr<CheckpointRef> RunCheckpoints::FindNewest(int64_t step) {
 }
 
 absl::Status RunCheckpoints::DeleteAfter(int64_t step) {
+  WaitForSave();
   return group_->AgreeOnStatus(group_->is_root() ? store_->DeleteAfter(step) : absl::OkStatus());
 }
 

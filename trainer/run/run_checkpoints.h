@@ -44,9 +44,9 @@ class RunCheckpoints {
   // Records that the state was loaded from the checkpoint of its step.
   void NoteLoadedCheckpoint() { newest_saved_step_ = state_->step; }
 
-  // Writes a checkpoint and returns its path. A failure is logged with the required and the
-  // available room; older checkpoints stay intact. After a failure, further calls fail at once and
-  // log nothing until the disk has more room than at the failure.
+  // Writes a checkpoint and returns its path. After a failure, which is logged, older checkpoints
+  // are intact, and further calls fail immediately and log nothing until the disk has more free
+  // space than at the failure. An error names the required and the free space.
   absl::StatusOr<std::string> Save();
   // Saves while training continues: returns when the tensors are copied; threads write them.
   // Returns an error on all ranks if one of them has no memory for its copy.
@@ -89,7 +89,7 @@ class RunCheckpoints {
  private:
   // Begins to write the state, from copies of the tensors or from the tensors themselves.
   absl::StatusOr<std::unique_ptr<SaveInProgress>> Begin(bool copies);
-  // Records the result of a save. Returns it, with the required room added to an error.
+  // Records the result of a save. Returns it, with the required space added to an error.
   absl::StatusOr<std::string> RecordSaveResult(int64_t step, absl::StatusOr<std::string> saved);
   absl::Status ExportAsRoot();
   void WaitForSave();

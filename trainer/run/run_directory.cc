@@ -105,12 +105,12 @@ absl::Status Recover(const std::string& run_dir) {
 
 absl::Status NothingToResume(const std::string& run_dir) {
   return FailedPrecondition("run.dir ", run_dir,
-                            " holds no checkpoint, so that there is nothing to resume: leave out "
+                            " holds no checkpoint, so there is nothing to resume: leave out "
                             "--resume, or start a new run with --resume=auto, which resumes where "
                             "it can");
 }
 
-// Refuses to replace the run whose files are in `files_dir` without being told to.
+// Refuses to replace the run whose files are in `files_dir` unless `mode` allows it.
 absl::Status CheckMayStart(const std::string& run_dir, const std::string& files_dir,
                            const StartMode& mode) {
   if (mode.resume || mode.overwrite || !HoldsRun(files_dir)) return absl::OkStatus();
@@ -136,7 +136,7 @@ absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::Open(const std::stri
                                                                  const StartMode& mode,
                                                                  const CheckpointOptions& options) {
   TAOPD_RETURN_IF_ERROR(CheckNotForeign(path));
-  // Where no run has ever been, nothing is left, not even the lock.
+  // Leaves nothing behind, not even the lock, where no run has ever been.
   if (mode.resume && !mode.may_start && !Exists(path + "/run.lock")) return NothingToResume(path);
   std::unique_ptr<RunDirectory> directory(new RunDirectory(path, options));
   TAOPD_ASSIGN_OR_RETURN(directory->lock_, RunLock::Acquire(path));

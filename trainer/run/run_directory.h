@@ -6,9 +6,8 @@
 // its config.yaml is written. Before that moment every failure, and every start after a crash,
 // restores the old run; after it, .replaced is deleted. Files that no run makes are never touched.
 //
-// A run that starts anew because there is nothing to resume deletes nothing: the files of an
-// earlier run are moved to RUN_DIR/.kept in the same way, and then to RUN_DIR/earlier-1, earlier-2,
-// ...
+// A run that starts because there is nothing to resume deletes nothing: the files of an earlier run
+// are moved to RUN_DIR/.kept in the same way, and then to RUN_DIR/earlier-1, earlier-2, ...
 //
 // Use, from one thread:
 //

@@ -71,7 +71,7 @@ absl::StatusOr<std::unique_ptr<RunLock>> RunLock::Acquire(const std::string& run
   TAOPD_RETURN_IF_ERROR(Lock(fd.get(), run_dir));
   char host[HOST_NAME_MAX + 1] = {};
   gethostname(host, sizeof(host) - 1);
-  // Used only for the message above.
+  // Only the message of Lock uses this text.
   const std::string holder = Concat(getpid(), " on ", host);
   if (ftruncate(fd.get(), 0) != 0 ||
       pwrite(fd.get(), holder.data(), holder.size(), 0) != static_cast<ssize_t>(holder.size())) {

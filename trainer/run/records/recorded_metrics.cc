@@ -51,7 +51,7 @@ absl::StatusOr<std::string> ReadOrEmpty(const std::string& path) {
   return ReadFileToString(path);
 }
 
-// Returns the size to which a file is cut that should have `size_bytes` bytes after `step` steps.
+// Returns the size to which to cut a file that should have `size_bytes` bytes after `step` steps.
 absl::StatusOr<int64_t> CutOf(const std::string& path, int64_t size_bytes, int64_t step) {
   std::error_code error;
   const uint64_t present_bytes = std::filesystem::file_size(path, error);

@@ -43,8 +43,8 @@ absl::StatusOr<RecordedMetrics> ReadRecordedMetrics(const std::string& run_dir, 
                                                     int64_t metrics_bytes, int64_t samples_bytes,
                                                     const std::string& metric);
 
-// Moves the later lines up to the sizes, which grow by them. Does nothing if there are none. Each
-// of the two files is replaced atomically, first that of the samples.
+// Moves the later lines to the ends of the cut files, whose sizes grow. Does nothing if there are
+// none. Replaces each file atomically, samples.jsonl first.
 absl::Status KeepLaterRecords(const std::string& run_dir, RecordedMetrics* record);
 
 }  // namespace taopd

@@ -20,7 +20,7 @@ void LogFailure(const absl::Status& status) {
   if (!status.ok()) LogWarning("a record could not be written", {{"error", status}});
 }
 
-// Indented, Markdown shows a text as it is.
+// Markdown shows indented text as it is.
 std::string AsCode(const std::string& text) {
   return "    " + absl::StrReplaceAll(text, {{"\n", "\n    "}});
 }

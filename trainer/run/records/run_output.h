@@ -1,7 +1,7 @@
 // The records of a run: RUN_DIR/metrics.jsonl, samples.jsonl and tensorboard/, the lines on the
 // terminal and the Prometheus page. The run continues if a record cannot be written: lines of the
-// two files wait in memory for room (common/io/buffered_jsonl.h), and an event of tensorboard/ is
-// lost with a warning, since metrics.jsonl has its numbers.
+// two files wait in memory for disk space (common/io/buffered_jsonl.h), and an event of
+// tensorboard/ is lost with a warning, since metrics.jsonl has its numbers.
 //
 // Threads: one thread writes; any thread may call PrometheusText.
 #pragma once
@@ -50,8 +50,8 @@ class RunOutput {
   // Return the current sizes of the two files, for TrainState.
   virtual int64_t metrics_bytes() const = 0;
   virtual int64_t samples_bytes() const = 0;
-  // Return the number of records that wait in memory for room on the disk, and of those that were
-  // dropped for lack of room.
+  // Return the number of records that wait in memory for disk space, and of those that were dropped
+  // for lack of space.
   virtual int64_t num_waiting() const = 0;
   virtual int64_t num_dropped() const = 0;
   virtual std::string PrometheusText() const = 0;
