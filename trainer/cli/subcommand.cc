@@ -35,7 +35,7 @@ void HandleSignals(const sigset_t& signals, RunState* state) {
         break;
       case SignalAction::kEndAtOnce:
         if (state->status().phase == TrainerPhase::kWaitingForStorage) {
-          state->RequestStop(kExitStopped);  // it ends in order and says what is saved
+          state->RequestStop(kExitStopped);  // it gives up its state and says what is saved
           break;
         }
         LogWarning(Concat("ending at once: ", SavedText(*state)), {{"signal", signal}});

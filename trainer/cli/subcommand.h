@@ -37,12 +37,13 @@ int RunCommandLine(int argc, char** argv, std::span<const AddSubcommand> subcomm
 
 // Makes the first SIGTERM or SIGINT ask `state` for a stop: the run is saved, the exit code is 75.
 // Others within five seconds are the same request (repeated_signals.h). A later one ends the
-// process at once with code 77, after a line that says which step is saved. Call it before any
-// other thread starts. The thread that takes the signals shares `state` and never ends.
+// process immediately with code 77, after a line that says which step is saved; a run that waits
+// for storage is asked again to stop instead. Call it before any other thread starts. The thread
+// that takes the signals shares `state` and never ends.
 void StopOnSignals(std::shared_ptr<RunState> state);
 
-// For a command that leaves nothing half done: SIGTERM or SIGINT ends the process at once with code
-// 75, after a line that gives `reason`. Call it before any other thread starts.
+// Makes SIGTERM or SIGINT end the process immediately with code 75, after a line that gives
+// `reason`, for a command that leaves nothing half done. Call it before any other thread starts.
 void EndOnSignals(std::string reason);
 
 }  // namespace taopd

@@ -11,10 +11,10 @@
 // Every request must call the server by a name of its own (host_names.h); others get 421. What is
 // refused gets a JSON object with the reason: {"error": "..."}.
 //
-// A POST is answered with 202 at once: the training loop does what it asks for when no step is in
-// progress. It needs the header "X-Taopd-Control", which no page of another site can send without
-// asking first, and the token, if there is one; its body, if it has one, is ignored. Connections
-// that are slow or idle for a few seconds are closed.
+// A POST is answered with 202 immediately. The training loop carries it out later: a stop as soon
+// as the step allows, the others between two steps. It needs the header "X-Taopd-Control", which no
+// page of another site can send without a preflight request, and the token, if there is one; its
+// body, if it has one, is ignored. Connections that are slow or idle for a few seconds are closed.
 #pragma once
 
 #include <cstdint>

@@ -37,7 +37,7 @@ HostNames::HostNames(const std::string& bound, const std::vector<std::string>& m
 
 bool HostNames::Allows(std::string_view host_header, const std::string& local_address) const {
   const std::string name = NormalizedName(host_header);
-  // An IPv4 connection to a server that listens at "::" has an address of both kinds.
+  // An IPv4 connection to a server that listens at "::" has an IPv4-mapped local address.
   const std::string_view local = local_address;
   constexpr std::string_view kMapped = "::ffff:";
   return names_.contains(name) ||

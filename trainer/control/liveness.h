@@ -18,8 +18,8 @@ namespace taopd {
 
 class Liveness {
  public:
-  // Counts and times of a run. At least one of them changes with each sign of progress. Nothing
-  // means that the run waits for a person.
+  // Counts and times of a run. At least one of them changes with each sign of progress. It is
+  // nullopt while the run waits for a person.
   using Activity = std::optional<std::vector<int64_t>>;
 
   // `activity` is called by Check and must be thread-safe. `stall_timeout` 0 means no limit.

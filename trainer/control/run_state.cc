@@ -29,7 +29,7 @@ void RunState::WaitWhilePaused(const std::function<void()>& save) {
   while (true) {
     {
       absl::MutexLock lock(&mutex_);
-      // Under the lock that a pause takes, so that each pause is visible as such (is_paused).
+      // The phase changes under the lock of pause_, so that is_paused shows each pause.
       if (!before && pause_ && stop_ == kExitOk)
         before = std::exchange(status_.phase, TrainerPhase::kPaused);
       auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {

@@ -1,6 +1,6 @@
-// The state that the training loop and the threads of the control server share: the loop publishes
-// where the run stands and asks what was requested of it; servers and signal handling threads read
-// the status and make requests. Thread-safe.
+// The state that the training loop shares with the control server and the signal handling threads.
+// The loop publishes its status and takes requests; the others read the status and make requests.
+// Thread-safe.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -77,8 +77,9 @@ class RunState {
   ExitCode stop_code() const;
   bool stop_requested() const { return stop_code() != kExitOk; }
   // From now on, each stop request that changes stop_code calls `pass_on`, on the requesting
-  // thread. For an earlier request, this call calls it. Null removes it: after this returns, it is
-  // no longer called. `pass_on` must not block and may call RequestStop of other objects only.
+  // thread. If a stop was requested before, this call calls it. Null removes the callback: it is no
+  // longer called after this returns. `pass_on` must not block and may call RequestStop of other
+  // objects only.
   void PassStopsOn(std::function<void(ExitCode)> pass_on);
   bool pause_requested() const;
   // Blocks while the run is paused and no stop is requested, in the phase kPaused. If a save is
@@ -89,8 +90,8 @@ class RunState {
   bool WaitForGiveUp(absl::Duration timeout);
   // Returns whether a save was requested since the last call. The loop must then save.
   bool TakeSaveRequest();
-  // Counts progress: a micro-batch, the end of a step, the start or the end of a checkpoint, or a
-  // result of an evaluation beside training. See Liveness.
+  // Counts progress (see Liveness): a micro-batch, the end of a step, the start or the end of a
+  // checkpoint, an attempt to write to a full disk, or a result of an evaluation beside training.
   void Progress();
 
   // ---- For servers and signal handling threads ----

@@ -1,4 +1,4 @@
-// Collects on every rank what each rank holds for its shard of the parameters.
+// Collects the elements of all ranks' shards of the parameters on every rank.
 #pragma once
 
 #include <ATen/ATen.h>

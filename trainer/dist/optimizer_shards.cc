@@ -141,7 +141,7 @@ absl::Status OptimizerShardsToWrite::Write(const std::string& dir) const {
 absl::Status ReadOptimizerShards(const std::string& dir, AdamW* optimizer) {
   TAOPD_ASSIGN_OR_RETURN(const ShardFiles shards, OpenShards(dir));
   std::vector<AdamW::StateSlice> state = optimizer->State();
-  // Returns whether the files have tensors of this kind. If not, none is read.
+  // Returns whether the files have tensors of this kind; if not, removes those of `state`.
   const auto has = [&](const char* kind) {
     const bool found =
         std::any_of(shards.chunks.begin(), shards.chunks.end(),

@@ -58,7 +58,7 @@ absl::Status ShardedOptimizer::EndPass() {
 
 void ShardedOptimizer::AddShare() {
   ++num_added_;
-  if (num_shares_ == 1) return;  // the gradients already are in place
+  if (num_shares_ == 1) return;  // the gradients are already in place
   const at::NoGradGuard no_grad;
   at::Tensor sum = Gradients().clone();
   int64_t size = 1;

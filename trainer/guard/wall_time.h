@@ -1,5 +1,5 @@
-// Decides by the time whether a process with a limit has room for one more step, or to continue an
-// evaluation, and whether a checkpoint is due.
+// Decides by the time whether one more step fits before the limit of a process, whether an
+// evaluation must be saved now, and whether a checkpoint is due.
 #pragma once
 
 #include <absl/time/time.h>

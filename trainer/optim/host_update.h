@@ -5,8 +5,8 @@
 // An update processes the parameters in chunks. For each chunk it copies the gradients to the
 // host, computes there, and copies the weights back. Two sets of staging buffers (page-locked for a
 // CUDA device) alternate, so that the gradients of the next chunk and the weights of the previous
-// one are in transit while a chunk is computed. The result has the same bits as UpdateAdamW on all
-// states at once, whatever the chunks.
+// one are in transit while a chunk is computed. The result has the same bits as one UpdateAdamW
+// on all states, for any size of the chunks.
 //
 // For tests the device may be a CPU, whose copies are synchronous. Not thread-safe.
 #pragma once

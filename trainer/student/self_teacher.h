@@ -11,11 +11,11 @@
 //          if responses are generated ahead of training (UseForLive). The scores are constants: no
 //          gradient flows through the teacher.
 //
-// With responses that are generated ahead (trainer.async_steps), the responses of version v are
-// scored by what these weights are after v steps (trainer/pipeline/rollout_pipeline.h).
+// If responses are generated ahead (trainer.async_steps), those of version v are scored with these
+// weights as of step v (trainer/pipeline/rollout_pipeline.h).
 //
-// With adapters (student.lora), average and refresh are those of the adapters' matrices, and the
-// average adapters are merged into the student's base, which the teacher shares.
+// With adapters (student.lora), average and refresh apply to the adapters' matrices. The average
+// adapters are merged into the student's base, which the teacher shares.
 //
 // The weights that a refresh replaces are an average with ema = 0 that is not updated in between.
 // The engine reads them in the student's type, from a copy that every rank has.
@@ -53,29 +53,28 @@ class SelfTeacher {
   // must outlive the object.
   SelfTeacher(SelfTeacherOptions options, const Student* student, ProcessGroup* group);
 
-  // Makes `decoder` the one that weights live score with, instead of the student's. Call it before
-  // Start.
+  // Makes live weights those of `decoder` instead of the student's. Call it before Start.
   void UseForLive(std::shared_ptr<Decoder> decoder) { decoder_ = std::move(decoder); }
   // Loads the weights and makes the engine. Returns INVALID_ARGUMENT if a prompt and its response
   // can be longer than the model's positions, and the errors of the model's files. All ranks must
   // call it.
   absl::StatusOr<EngineTeacherClient::Started> Start();
-  // Updates the weights after step `step` (1-based). No request may be open. All ranks
-  // must call it; returns the errors of the group.
+  // Updates the weights after step `step` (1-based). No request may be open. All ranks must call
+  // it; returns the errors of the group.
   absl::Status UpdateAfterStep(int64_t step);
   // Loads the average into the teacher's decoder after the optimizer's state was restored.
   absl::Status LoadAverage();
 
  private:
-  // Makes `decoder_` hold the weights that score at the start.
+  // Sets `decoder_`, with the weights that score first.
   absl::Status ChooseDecoder();
   bool has_average() const { return KeepsAverage(options_.weights, options_.refresh_every); }
 
   SelfTeacherOptions options_;
   const Student* const student_;
   ProcessGroup* const group_;
-  // Null before Start and UseForLive; the student's own with live weights, unless UseForLive names
-  // another one.
+  // Null before Start and UseForLive. With live weights, it is the student's own unless UseForLive
+  // names another one.
   std::shared_ptr<Decoder> decoder_;
 };
 
