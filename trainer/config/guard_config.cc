@@ -5,7 +5,7 @@ namespace taopd {
 void GuardRuleConfig::Declare(SettingTable& v) {
   v.Setting("limit", &limit, "Limit of the alarm. 0 turns the guard off.", AtLeast(0.0))
       .MayChange();
-  v.Setting("action", &action, "What the guard does: warn, pause, stop (code 76) or roll_back.")
+  v.Setting("action", &action, "Action of the guard: warn, pause, stop (code 76) or roll_back.")
       .MayChange();
 }
 

@@ -58,13 +58,12 @@ void RewardConfig::Declare(SettingTable& v) {
             }));
   v.Setting(
        "baseline", &baseline,
-       "What is subtracted from a reward: nothing (none), the mean over the responses to the "
-       "prompt (group, as in GRPO), or the mean over the other responses (leave_one_out, as in "
-       "RLOO).")
+       "Number subtracted from a reward: 0 (none), the mean over the responses to the prompt "
+       "(group, as in GRPO), or the mean over the other responses (leave_one_out, as in RLOO).")
       .DecidesScores();
   v.Setting("scale", &scale,
-            "What the difference is divided by: nothing (none), or the standard deviation over the "
-            "responses to the prompt (std, as in GRPO), which needs the baseline group.")
+            "Divisor of the difference: 1 (none), or the standard deviation over the responses to "
+            "the prompt (std, as in GRPO), which needs the baseline group.")
       .DecidesScores();
   DeclareClip("clip_low", &clip_low, v);
   DeclareClip("clip_high", &clip_high, v);

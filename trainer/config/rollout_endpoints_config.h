@@ -25,7 +25,7 @@ inline EnumNames<WeightTransfer> NamesOf(WeightTransfer) {
 // The treatment of sequences that a server is generating when new weights come.
 enum class OnUpdate {
   kFinish,   // the server waits for them
-  kRestart,  // the server drops them; whoever asked for them asks again
+  kRestart,  // the server aborts them, and their clients send them again
 };
 inline EnumNames<OnUpdate> NamesOf(OnUpdate) {
   return {{OnUpdate::kFinish, "finish"}, {OnUpdate::kRestart, "restart"}};
@@ -42,7 +42,7 @@ struct RolloutEndpointsConfig : ServerAccess {
   double outage_budget_s = 1800;
   double connect_timeout_s = 1800;
 
-  // Whether other processes generate.
+  // Returns whether other processes generate.
   bool IsElsewhere() const { return !endpoints.empty(); }
   void Declare(SettingTable& v);
 };

@@ -39,7 +39,7 @@ void ProcessConfig::DeclareProcess(SettingTable& v) {
             AtLeast<int64_t>(2))
       .MayChange();
   v.Setting("disk_plan", &disk_plan,
-            "What to do if the checkpoints that the run will hold at once exceed the free space of "
+            "What to do if the checkpoints that the run will keep exceed the free space of "
             "run.dir: refuse the run, warn (and refuse it only if not even one checkpoint fits), "
             "or do nothing (off).")
       .MayChange();

@@ -57,7 +57,7 @@ struct PromptConfig {
   void DeclarePrompts(SettingTable& v);
 };
 
-// Returns the first of these settings of a section that has another value than its default. Empty
+// Returns the first of these settings of a section that differs from its default, or an empty text
 // if there is none. REQUIRES: the section has settings of these names.
 template <typename Section>
 std::string FirstGiven(Section section, std::initializer_list<std::string_view> names) {
@@ -73,7 +73,7 @@ std::string FirstGiven(Section section, std::initializer_list<std::string_view> 
   return "";
 }
 
-// Accepts numbers above 0 up to 1.
+// Accepts numbers in (0, 1].
 SettingCheck<double> Fraction();
 
 // The learning rate after the warm-up.
@@ -109,14 +109,14 @@ struct OptimizerConfig {
   void Declare(SettingTable& v);
   // Returns INVALID_ARGUMENT for a setting that `schedule` does not read.
   absl::Status Check() const;
-  // AdamW's two moments and the copy of weights that are not float32, for one parameter.
+  // Returns the bytes of AdamW's two moments and of the float32 copy of one parameter.
   int64_t StateBytesPerParameter(bool has_float32_weights) const {
     const bool has_copy = !has_float32_weights && master == MasterWeights::kFloat32;
     return (moments == MomentsDtype::kBfloat16 ? 4 : 8) + (has_copy ? 4 : 0);
   }
 };
 
-// The settings by which a client is let in by its servers, which several sections have.
+// The settings that give a client access to its servers. Several sections have them.
 struct ServerAccess {
   std::string api_key_env;
   std::string api_key_file;
@@ -150,8 +150,8 @@ struct LoraSettings {
   absl::StatusOr<LoraCounts> Counts(const ModelConfig& model) const;
 };
 
-// Returns the error for adapters of a student that takes over another tokenizer, whose new rows
-// could not be trained. `section` is the settings' section.
+// Returns the error for adapters of a student that takes over another tokenizer. They could not
+// train its new rows. `section` is the settings' section.
 absl::Status LoraWithTokenizer(const std::string& section);
 
 }  // namespace taopd

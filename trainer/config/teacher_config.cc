@@ -56,7 +56,7 @@ absl::Status CheckEntry(const std::vector<TeacherEntryConfig>& teachers, size_t 
   return absl::OkStatus();
 }
 
-// Settings that only a kind of teacher reads must not be set for another one.
+// Refuses settings that the kind of the teacher does not read.
 absl::Status CheckKinds(const TeacherConfig& teacher,
                         const std::vector<TeacherEntryConfig>& teachers) {
   const TeacherConfig defaults;

@@ -70,7 +70,7 @@ bool KeepsAverage(const TeacherConfig& teacher, const std::vector<TeacherEntryCo
 bool FollowsStudent(const TeacherConfig& teacher, const std::vector<TeacherEntryConfig>& teachers);
 
 // Returns INVALID_ARGUMENT, naming the setting, if the settings contradict each other: two teachers
-// with one name, a source that two of them teach, TLS files without a pair, ...
+// with one name, a source that two of them teach, a certificate without its key, ...
 absl::Status CheckTeachers(const TeacherConfig& teacher,
                            const std::vector<TeacherEntryConfig>& teachers);
 

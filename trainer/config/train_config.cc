@@ -221,7 +221,7 @@ absl::Status CheckTeacherPrompt(const TrainConfig& config) {
   return absl::OkStatus();
 }
 
-// Checks that the loss has a place for the reward's term, or needs no reward.
+// Checks that the terms leave a place for the reward's, and that a loss of it alone has a reward.
 absl::Status CheckRewardTerm(const ObjectiveConfig& config, const RewardConfig& reward) {
   for (const ObjectiveTermConfig& term : config.terms) {
     if (term.name == kRewardObjective) {
@@ -301,8 +301,8 @@ absl::Status CheckNoTeacher(const TrainConfig& config) {
   return absl::OkStatus();
 }
 
-// Checks what the loss learns from: that the objective, the reward, the teacher and the given
-// responses fit each other. REQUIRES: the objective has passed its own check.
+// Checks that the objective, the reward, the teacher and the given responses fit each other.
+// REQUIRES: the objective has passed its own check.
 absl::Status CheckLossInputs(const TrainConfig& config) {
   TAOPD_RETURN_IF_ERROR(CheckReward(config.reward, config.rollout.n));
   TAOPD_RETURN_IF_ERROR(CheckRewardTerm(config.objective, config.reward));

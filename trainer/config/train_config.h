@@ -150,7 +150,7 @@ struct ObjectiveConfig {
   // Name or terms with their parameters, without the reward's term (TrainConfig::LossTerms).
   // REQUIRES: the settings passed CheckTrainConfig, or name a registered objective.
   ObjectiveTerms Terms() const;
-  // Whether the reward is all that is trained on.
+  // Returns whether the reward is the only term of the loss.
   bool IsRewardAlone() const;
 };
 
@@ -191,7 +191,7 @@ struct TrainerConfig : ProcessConfig {
   int64_t MicroBatchTokens() const { return micro_batch_tokens.value_or(kDefaultMicroBatchTokens); }
 };
 
-// With auto, the memory plan chooses; without a plan everything is kept.
+// Returns the choice for the backward pass. auto, which a memory plan replaces, means none.
 Recompute RecomputeOf(const TrainerConfig& config);
 
 struct EvalConfig {
@@ -212,7 +212,7 @@ struct EvalConfig {
   int64_t kl_top_k = 0;
   int64_t num_samples = 8;
 
-  // Whether `grader` is the URL of a server (trainer/eval/response_judge.h).
+  // Returns whether `grader` is the URL of a server (trainer/eval/response_judge.h).
   bool IsJudgedByServer() const { return grader.find("://") != std::string::npos; }
   void Declare(SettingTable& v);
 };
@@ -225,8 +225,8 @@ inline EnumNames<GradientSums> NamesOf(GradientSums) {
           {GradientSums::kSharded, "sharded"}};
 }
 
-// Several ranks (docs/scaling.md). auto for the gradients stands for what the memory plan chooses;
-// without a plan they are whole.
+// Several ranks (docs/scaling.md). With auto, the memory plan chooses the gradients; without a plan
+// they are whole.
 struct DistConfig {
   GradientSums gradients = GradientSums::kAuto;
   bool deterministic = false;

@@ -216,7 +216,7 @@ void RolloutConfig::Declare(SettingTable& v) {
       "Leave responses that are cut at data.max_response_length out of the loss and out of the "
       "denominator of its mean, as verl does. The metric rollout/masked_share counts them.");
   v.Setting("max_num_seqs", &max_num_seqs,
-            "Maximum number of sequences that are generated at once.", AtLeast<int64_t>(1))
+            "Maximum number of sequences that are generated at a time.", AtLeast<int64_t>(1))
       .MayChange();
   v.Setting(
        "kv_cache_gb", &kv_cache_gb,
@@ -345,7 +345,7 @@ void TrainerConfig::Declare(SettingTable& v) {
 void EvalConfig::Declare(SettingTable& v) {
   v.Setting(
        "measure", &measure,
-       "What an evaluation measures. accuracy generates responses and grades them. kl computes the "
+       "Measure of an evaluation. accuracy generates responses and grades them. kl computes the "
        "truncated reverse KL to the teacher on given responses. none turns evaluations off.")
       .MayChange();
   v.Setting("mode", &mode,
