@@ -54,9 +54,7 @@ class TemporaryDirectory {
  public:
   static absl::StatusOr<std::unique_ptr<TemporaryDirectory>> Make(const std::string& path) {
     TAOPD_RETURN_IF_ERROR(RemoveAll(path));
-    if (mkdir(path.c_str(), 0755) != 0) {
-      return FileError("create", path, errno);
-    }
+    if (mkdir(path.c_str(), 0755) != 0) return FileError("create", path, errno);
     FileDescriptor fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (fd.get() < 0) return FileError("open", path, errno);
     // Without locks in the file system, the process id must suffice.

@@ -77,9 +77,8 @@ class RunState {
   ExitCode stop_code() const;
   bool stop_requested() const { return stop_code() != kExitOk; }
   // From now on, each stop request that changes stop_code calls `pass_on`, on the requesting
-  // thread. If a stop was requested before, this call calls it. Null removes the callback: it is no
-  // longer called after this returns. `pass_on` must not block and may call RequestStop of other
-  // objects only.
+  // thread; after an earlier request, this call calls it. Null removes the callback, which is not
+  // called after this returns. It must not block and may call RequestStop of other objects only.
   void PassStopsOn(std::function<void(ExitCode)> pass_on);
   bool pause_requested() const;
   // Blocks while the run is paused and no stop is requested, in the phase kPaused. If a save is

@@ -117,7 +117,6 @@ class AdamW {
   // tensor that the saved state does not have is copied from the parameters, if the optimizer has
   // it: the master copies without `has_masters`, the average without `has_averages`.
   void CompleteState(int64_t num_updates, bool has_masters, bool has_averages);
-  // Copies the parameters to their master copies.
   void CopyParametersToMasters();
 
  private:

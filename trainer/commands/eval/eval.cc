@@ -104,7 +104,6 @@ absl::Status EvaluateEndpoint(const TrainConfig& config, const EvalRequest& requ
   return measured;
 }
 
-// Measures the KL divergence of `student` to the configured teacher.
 absl::Status EvaluateKlToTeacher(const TrainConfig& config, const EvalRequest& request,
                                  const std::string& model_dir, const PromptDataset& problems,
                                  Student* student) {

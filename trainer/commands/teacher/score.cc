@@ -93,7 +93,6 @@ absl::StatusOr<Sequences> ReadSequences(const TrainConfig& config, const std::st
   return sequences;
 }
 
-// The progress over the answers so far.
 struct ScoreProgress {
   absl::Mutex mutex;
   int64_t num_open ABSL_GUARDED_BY(mutex) = 0;

@@ -66,7 +66,6 @@ class RunEvaluations {
   absl::Status ResumeInterrupted();
   // Records the evaluation beside training, which is ready on all ranks.
   absl::Status RecordReady();
-  // Measures the student.
   absl::StatusOr<EvalResult> Measure();
   // Returns an error if the evaluation should end; `num_added` results were added to the journal.
   absl::Status OnWait(int64_t num_added);

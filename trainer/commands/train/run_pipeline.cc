@@ -45,9 +45,7 @@ absl::Status RunPipeline::Restart(bool other_prompts) {
   if (!pipeline_) {
     RolloutPipeline::TeacherUpdate update_teacher;
     if (FollowsStudent(config_.teacher, config_.teachers)) {
-      update_teacher = [this](int64_t num_steps) {
-        return teacher_.self->UpdateAfterStep(num_steps);
-      };
+      update_teacher = [this](int64_t step) { return teacher_.self->UpdateAfterStep(step); };
     }
     pipeline_.emplace(&step_context_, rollouts_.weights_ahead(), &data_.prompts, *data_.order,
                       std::move(update_teacher));

@@ -46,7 +46,6 @@ class TrainingRun {
   absl::StatusOr<StepResult> TrainOn(const std::vector<const PromptRecord*>& batch);
   // Brings the average of a self teacher up to date after step `step` (1-based).
   absl::Status AverageWeights(int64_t step);
-  // Counts the step that is done.
   void CountStep(const StepResult& result);
   absl::Status StepFailed(const TrainState& before, const absl::Status& status);
   // Puts state and position in the data back to where a step began.

@@ -45,6 +45,7 @@ class RunOutputFiles final : public RunOutput {
 
   void WriteSamples(int64_t step, const std::string& when,
                     const std::vector<EvalSample>& samples) override {
+    TextTable table = {{"prompt", "response", "answer", "correct"}};
     for (const EvalSample& sample : samples) {
       samples_.Write({{"step", step},
                       {"when", when},
@@ -53,9 +54,6 @@ class RunOutputFiles final : public RunOutput {
                       {"response", sample.response},
                       {"answer", sample.answer},
                       {"correct", sample.correct}});
-    }
-    TextTable table = {{"prompt", "response", "answer", "correct"}};
-    for (const EvalSample& sample : samples) {
       table.push_back({AsCode(sample.prompt), AsCode(sample.response), AsCode(sample.answer),
                        sample.correct ? "yes" : "no"});
     }
