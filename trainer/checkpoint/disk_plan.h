@@ -45,10 +45,10 @@ struct DiskPlan {
 
 // The facts of a run from which its disk is planned.
 struct DiskUse {
-  int64_t weight_bytes = 0;  // of what is trained
+  int64_t weight_bytes = 0;  // of the trained parameters
   int64_t state_bytes = 0;   // of the optimizer
   CheckpointOptions checkpoints = {};
-  int64_t max_pinned = 0;  // checkpoints that are kept besides those
+  int64_t max_pinned = 0;  // number of checkpoints that are kept in addition
   int64_t total_steps = 0;
   int64_t num_published = 0;  // DiskPlan::num_published
   std::string run_dir = {};
@@ -58,8 +58,8 @@ struct DiskUse {
 // Plans a new run. `held_bytes` and `freed_bytes` depend on the directory and are left at 0.
 DiskPlan PlanDisk(const DiskUse& use);
 
-// Returns two lines: what the run will hold, and the free bytes, which may be unknown. A third line
-// is about the disk of plan.weights_dir, if there is one.
+// Returns two lines: the bytes that the run will hold, and the free bytes, which may be unknown. A
+// third line is about the disk of plan.weights_dir, if there is one.
 std::string DiskPlanText(const DiskPlan& plan, const std::string& run_dir,
                          std::optional<int64_t> free_bytes);
 

@@ -1,5 +1,5 @@
-// The subcommand bench-rollout: gives the weights of student.model to each server of
-// rollout.endpoints, generates, and prints a table of what it measured: each server alone, then all
+// The subcommand bench-rollout: gives the weights of student.model to the servers of
+// rollout.endpoints, generates, and prints a table of measurements of each server alone and of all
 // of them together.
 #include <absl/strings/str_format.h>
 #include <absl/synchronization/mutex.h>

@@ -15,7 +15,7 @@
 
 namespace taopd {
 
-// The model that is measured, and what it is measured with.
+// The model that is measured, and the parts that measure it.
 struct EvaluatedModel {
   Decoder* decoder = nullptr;            // for the KL divergence
   RolloutEngine* engine = nullptr;       // over the decoder; for the accuracy

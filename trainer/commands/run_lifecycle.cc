@@ -12,6 +12,9 @@ enum Command : int64_t { kStep = 0, kSave = 1 };
 // The kind of save after a step, which rank 0 chooses for all ranks.
 enum SaveKind : int64_t { kNoSave = 0, kStartSave = 1, kSaveNow = 2 };
 
+// The end of a wait for storage; the largest of all ranks counts.
+enum StorageWait : int64_t { kRetry = 0, kGiveUp = 1, kDeviceLost = 2 };
+
 // The pause between two attempts to write to a full disk.
 constexpr absl::Duration kStoragePause = absl::Seconds(1);
 
@@ -224,16 +227,13 @@ absl::Status RunLifecycle::RetryUntilStored(const std::string& what,
         {{"dir", run_.run_dir()}, {"what", what}, {"saved", saved}, {"error", stored}});
   }
   while (!stored.ok()) {
-    run_state_.Progress();  // the wait is no stall, whatever its length
-    const bool gives_up = run_state_.WaitForGiveUp(kStoragePause);
-    // No rank can write what is on a lost device, however long it waits.
-    TAOPD_ASSIGN_OR_RETURN(
-        const int64_t leave,
-        WithExitCode(kExitUnavailable, group_.AgreeOnLargest(CudaDeviceIsLost() ? 2
-                                                             : gives_up         ? 1
-                                                                                : 0)));
-    if (leave == 2) return WithExitCode(kExitInternal, stored);
-    if (leave == 1)
+    run_state_.Progress();  // a long wait is no stall
+    StorageWait own_end = run_state_.WaitForGiveUp(kStoragePause) ? kGiveUp : kRetry;
+    if (CudaDeviceIsLost()) own_end = kDeviceLost;  // its tensors can never be written
+    TAOPD_ASSIGN_OR_RETURN(const int64_t end,
+                           WithExitCode(kExitUnavailable, group_.AgreeOnLargest(own_end)));
+    if (end == kDeviceLost) return WithExitCode(kExitInternal, stored);
+    if (end == kGiveUp)
       return WithExitCode(kExitStorage, Annotate(stored, Concat(what, " is given up; ", saved)));
     stored = attempt();
   }

@@ -42,7 +42,7 @@ struct RunLifecycleOptions {
 
 class RunLifecycle {
  public:
-  // All of them, and what the options point to, must outlive the object.
+  // The arguments, and all that the options point to, must outlive the object.
   RunLifecycle(CheckpointedRun* run, RunState* run_state, const RunLifecycleOptions& options);
 
   // Calls `prepare` before each save: it gives the checkpoint its further files. An error means

@@ -62,7 +62,7 @@ const char* LengthSetting(const DataConfig& data) {
                                                             : "data.max_teacher_prompt_length";
 }
 
-// Checks that the scores of the longest sequence fit in one reply, whatever the protocol.
+// Checks that the scores of the longest sequence fit in one reply of any protocol.
 absl::Status CheckSizeFits(const TrainConfig& config, const TeacherClient& client,
                            const TeacherInfo& teacher, int64_t vocab_size) {
   TeacherRequest longest =
@@ -112,7 +112,7 @@ void WarnOfEndTokens(const TeacherInfo& teacher, const Student& student) {
        {"only_student", only_student}});
 }
 
-// Warns of what may spoil a run but does not rule it out.
+// Warns of faults that may spoil a run but do not rule it out.
 void WarnOfTeacher(const TrainConfig& config, const TeacherInfo& teacher, const Student& student) {
   WarnOfEvaluation(config, teacher);
   WarnOfEndTokens(teacher, student);

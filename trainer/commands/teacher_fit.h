@@ -19,8 +19,8 @@ absl::StatusOr<TeacherInfo> ConnectTeacher(const TrainConfig& config, TeacherCli
 // Compares the teacher's tokenizer, vocabulary, length, top-k and temperature with those of the
 // student and the configuration, and the largest reply with the limit of `client`, which has
 // connected to the teacher. Returns FAILED_PRECONDITION for the first mismatch; the message names
-// the setting, its value and the teacher's limit. Logs warnings of what may spoil the run of a
-// teacher that fits, such as tokens that end its texts but not the student's.
+// the setting, its value and the teacher's limit. Logs warnings of faults that may spoil the run
+// of a teacher that fits, such as tokens that end its texts but not the student's.
 absl::Status CheckTeacherFits(const TrainConfig& config, const TeacherClient& client,
                               const TeacherInfo& teacher, const Student& student);
 

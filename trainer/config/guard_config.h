@@ -9,8 +9,8 @@
 
 namespace taopd {
 
-// The action of a guard whose alarm has lasted; kNone: there is no alarm. In ascending order of
-// severity.
+// The action of a guard whose alarm has lasted, in ascending order of severity. kNone means that
+// there is no alarm.
 enum class GuardAction { kNone, kWarn, kPause, kStop, kRollBack };
 inline EnumNames<GuardAction> NamesOf(GuardAction) {
   return {{GuardAction::kWarn, "warn"},

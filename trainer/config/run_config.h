@@ -146,7 +146,7 @@ struct LoraSettings {
   bool is_on() const { return rank > 0; }
   // Returns the adapters to train, or nullopt if there are none. `seed` is that of the run.
   std::optional<LoraOptions> Options(int64_t seed) const;
-  // Returns what is trained of a model, all 0 without adapters. Errors are those of CountTrained.
+  // Returns the trained parameters of a model, all 0 without adapters, or errors of CountTrained.
   absl::StatusOr<LoraCounts> Counts(const ModelConfig& model) const;
 };
 

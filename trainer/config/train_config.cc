@@ -58,7 +58,7 @@ absl::Status CheckObjective(ObjectiveConfig& config) {
 }
 
 // Truncated sampling never draws some tokens, so an estimate from the sampled token lacks their
-// part, whatever its factor.
+// part, and no factor can correct it.
 absl::Status CheckSampling(const RolloutConfig& rollout, const ObjectiveTerms& terms) {
   if (rollout.top_p == 1 && rollout.top_k == 0) return absl::OkStatus();
   const std::string setting = rollout.top_p == 1 ? Concat("rollout.top_k = ", rollout.top_k)

@@ -1,6 +1,6 @@
-// Combines the numbers of the ranks into those of the run. What each rank counts for its part of a
-// step is summed (RankSums). What it measures for itself alone (its time, its memory, its client of
-// the teacher) is combined by rules. All other metrics are rank 0's by definition.
+// Combines the numbers of the ranks into those of the run. Counts of a rank's part of a step are
+// summed (RankSums). Measurements of a rank alone (its time, its memory, its client of the teacher)
+// are combined by rules. All other metrics are rank 0's by definition.
 #pragma once
 
 #include <absl/time/time.h>

@@ -19,7 +19,7 @@
 //
 // With whole gradients, the sums over shares and ranks form a fixed tree (SumTree), and the norm is
 // summed over blocks of the parameters in their order. So for a given number of shares, the weights
-// are the same bit for bit whatever the number of ranks.
+// are the same bit for bit for any number of ranks.
 //
 // Owns only copies of gradients. Not thread-safe. All ranks must call the same functions in the
 // same order.

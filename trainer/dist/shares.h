@@ -6,7 +6,7 @@
 // Before training, shares of unequal work exchange sequences (trainer/step/balance/partition.h).
 // Usually there is one share per rank. With dist.deterministic the number of shares is fixed, each
 // share's gradient is computed by itself, and the gradients are added in a fixed tree, so the
-// result is the same bit for bit whatever the number of ranks.
+// result is the same bit for bit for any number of ranks.
 #pragma once
 
 #include <cstdint>

@@ -29,7 +29,7 @@ struct Student {
 // Returns RESOURCE_EXHAUSTED if the device's memory cannot hold the weights, gradients, moments and
 // master copies of training; with optimizer.offload the host's memory must hold the moments and
 // copies. Returns INVALID_ARGUMENT for an offload from a CPU. Call it before any weights are read
-// or allocated. With options.lora, only the adapters and what they save are trained. `shard`
+// or allocated. With options.lora, only the adapters and their saved modules are trained. `shard`
 // describes this rank's part of the optimizer. Activations, the KV cache and the logits need
 // further memory, which settings bound. `model` names the model in the message.
 absl::Status CheckTrainingFits(const std::string& model, ModelConfig config,

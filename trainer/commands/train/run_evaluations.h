@@ -1,4 +1,4 @@
-// The evaluations of a distillation run, and what follows from them: the best checkpoint and the
+// The evaluations of a distillation run, and their consequences: the best checkpoint and the
 // early stop.
 //
 // With eval.mode beside, an evaluation measures a copy of the weights while training continues. At

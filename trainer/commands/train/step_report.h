@@ -27,7 +27,7 @@ class StepReport {
   // The grades of rollouts.
   struct Answers {
     int64_t num_graded = 0, num_correct = 0, num_found = 0;
-    // A response in which no answer was found, and what was expected.
+    // A response in which no answer was found, and the expected answer.
     std::string unparsed_response, expected;
   };
   Answers Grade(const StepResult& result) const;

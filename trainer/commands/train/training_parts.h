@@ -1,4 +1,4 @@
-// The parts of a distillation run, by what they are for. The set-up makes them, and each class of
+// The parts of a distillation run, by their purpose. The set-up makes them, and each class of
 // the loop gets those that it uses:
 //
 //   setup/               makes them: all that can refuse a run before its first step
@@ -39,7 +39,7 @@
 
 namespace taopd {
 
-// The rows that a run trains on and evaluates on, and what grades the answers to them.
+// The rows that a run trains on and evaluates on, and the grader of the answers to them.
 struct TrainingData {
   std::vector<PromptRecord> prompts;        // data.train
   std::vector<PromptRecord> problems;       // data.val

@@ -1,5 +1,5 @@
 // The records of a run over its whole life: RunOutput, which is opened when the run begins and
-// again after a roll-back, and what a resumed run finds recorded.
+// again after a roll-back, and the earlier records of a resumed run.
 //
 // All ranks call Open together; rank 0 writes, the others record nothing. Not thread-safe, except
 // for PrometheusText.

@@ -17,16 +17,15 @@
 namespace taopd {
 namespace {
 
-// Makes whatever judges the responses; null if there are no rewards. Does not connect.
+// Makes the source of rewards; null if there are none. Does not connect.
 absl::StatusOr<std::unique_ptr<RewardSource>> MakeRewardSource(const RewardConfig& config) {
   if (!config.url.empty()) return HttpReward::Make(config);
   if (!config.grader.empty()) return MakeGraderReward(config);
   return std::unique_ptr<RewardSource>();
 }
 
-// Waits for whatever judges the responses to answer, if there is anything. Returns INVALID_ARGUMENT
-// if the student has no tokenizer for the texts, or no prompt has an answer that a grader could
-// compare with, and the errors of the source otherwise.
+// Waits until `source`, which may be null, answers. Returns INVALID_ARGUMENT if the student has no
+// tokenizer for the texts or no prompt has an answer for the grader, and the errors of the source.
 absl::Status ConnectRewards(const RewardConfig& config, const Student& student,
                             const std::vector<PromptRecord>& prompts, RewardSource* source) {
   if (source == nullptr) return absl::OkStatus();
@@ -106,8 +105,8 @@ absl::Status PlanMemory(TrainingParts& parts) {
   return absl::OkStatus();
 }
 
-// Gives all ranks the smallest choice of any, because ranks may have found different amounts of
-// free memory.
+// Gives all ranks the choice that takes the least memory, because ranks may have found different
+// amounts of free memory.
 absl::Status AgreeOnPlan(TrainingParts& parts) {
   const auto largest = [&parts](int64_t mine) {
     return WithExitCode(kExitUnavailable, parts.group->AgreeOnLargest(mine));
@@ -120,7 +119,7 @@ absl::Status AgreeOnPlan(TrainingParts& parts) {
   return absl::OkStatus();
 }
 
-// Does what this rank can check and plan by itself.
+// Makes the checks and the plan that need no other rank.
 absl::Status CheckAndPlanAlone(TrainingParts& parts) {
   TAOPD_RETURN_IF_ERROR(MakeConfiguredParts(parts));
   if (const auto device = ParseDevice(parts.config.trainer.device);

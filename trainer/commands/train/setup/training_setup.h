@@ -9,8 +9,8 @@
 
 namespace taopd {
 
-// Checks what the configuration alone decides, plans the memory, and chooses the settings that are
-// `auto`.
+// Makes the checks that need only the configuration, plans the memory, and chooses the settings
+// that are `auto`.
 absl::Status CheckAndPlan(TrainingParts* parts);
 // Loads the student, from a checkpoint or as a new one, into the parts' run.
 absl::Status LoadStudentOfRun(const StartMode& mode, TrainingParts* parts);
