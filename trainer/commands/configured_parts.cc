@@ -7,7 +7,6 @@
 #include "common/io/file.h"
 #include "common/model/weights/weights.h"
 #include "trainer/eval/accuracy.h"
-#include "trainer/run/exit_status.h"
 #include "trainer/step/rollouts/rollout_requests.h"
 #include "trainer/step/support.h"
 #include "trainer/teacher/cache/cached_teacher_client.h"

@@ -5,7 +5,6 @@
 #include "common/io/jsonl.h"
 #include "common/text/chat/chat_template.h"
 #include "trainer/eval/accuracy.h"
-#include "trainer/run/exit_status.h"
 #include "trainer/student/student.h"
 
 namespace taopd {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include "common/config/settings.h"
 #include "trainer/config/run_config.h"

@@ -1,6 +1,5 @@
 #include "trainer/run/checkpointed_run.h"
 
-#include <memory>
 #include <utility>
 
 #include "common/base/log.h"

@@ -6,7 +6,6 @@
 // that access checkpoints wait for a save in progress. Not thread-safe.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>

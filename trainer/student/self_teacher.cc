@@ -1,7 +1,6 @@
 #include "trainer/student/self_teacher.h"
 
 #include <utility>
-#include <vector>
 
 #include "common/engine/torch_engine.h"
 #include "common/model/weights/weights.h"

@@ -3,13 +3,11 @@
 #include <absl/synchronization/mutex.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "common/base/log.h"
 #include "trainer/cli/config_flags.h"
 #include "trainer/cli/subcommand.h"
 #include "trainer/commands/configured_parts.h"

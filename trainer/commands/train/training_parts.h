@@ -18,7 +18,6 @@
 
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "common/base/service/service_manager.h"

@@ -4,7 +4,6 @@
 // One thread runs it. RunState carries the requests of other threads to the loop.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "trainer/commands/run_lifecycle.h"

@@ -7,7 +7,6 @@
 // LibTorch.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 

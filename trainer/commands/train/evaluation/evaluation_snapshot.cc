@@ -1,6 +1,5 @@
 #include "trainer/commands/train/evaluation/evaluation_snapshot.h"
 
-#include <functional>
 #include <utility>
 #include <vector>
 

@@ -5,7 +5,6 @@
 
 #include "common/base/log.h"
 #include "common/base/memory.h"
-#include "common/engine/torch_engine.h"
 #include "trainer/commands/process.h"
 #include "trainer/commands/start_control.h"
 #include "trainer/commands/teacher_fit.h"
