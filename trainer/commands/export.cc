@@ -88,7 +88,7 @@ Subcommand AddExport(CLI::App& app) {
   command->add_option("--run", request->run_dir, "Directory of the run")->required();
   command
       ->add_option("--output", request->output_dir,
-                   "Directory to write the model to; must not exist")
+                   "Directory to write the model to; must be empty or not exist")
       ->required();
   command
       ->add_option("--step", request->step,

@@ -50,13 +50,17 @@ void SftTrainerConfig::Declare(SettingTable& v) {
   v.Setting("micro_batch_tokens", &micro_batch_tokens,
             "Maximum number of tokens per forward and backward pass.", AtLeast<int64_t>(1))
       .MayChange();
-  v.Setting("eval_every", &eval_every,
-            "Number of steps between validations. The last step is always validated.",
-            AtLeast<int64_t>(0))
+  v.Setting(
+       "eval_every", &eval_every,
+       "Number of steps between validations. The last step is always validated. 0 means only the "
+       "last step.",
+       AtLeast<int64_t>(0))
       .MayChange();
-  v.Setting("save_every", &save_every,
-            "Number of steps between checkpoints. The last step is always saved.",
-            AtLeast<int64_t>(0))
+  v.Setting(
+       "save_every", &save_every,
+       "Number of steps between checkpoints. The last step is always saved. 0 means only the last "
+       "step.",
+       AtLeast<int64_t>(0))
       .MayChange();
   DeclareProcess(v);
 }

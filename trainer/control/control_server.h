@@ -50,8 +50,8 @@ struct ControlPages {
 class ControlServer {
  public:
   // Listens and serves on threads of its own. `state` must outlive the server. Returns UNAVAILABLE
-  // with host:port if the port is in use, and INVALID_ARGUMENT if it is out of range or the host is
-  // empty.
+  // with host:port if it cannot listen there, and INVALID_ARGUMENT if the port is out of range or
+  // the host is empty.
   static absl::StatusOr<std::unique_ptr<ControlServer>> Start(const ControlServerOptions& options,
                                                               RunState* state, ControlPages pages);
   // Stops serving.

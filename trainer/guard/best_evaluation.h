@@ -23,7 +23,7 @@ class BestEvaluation {
     return true;
   }
 
-  int64_t step() const { return step_; }  // -1 before the first evaluation
+  int64_t step() const { return step_; }  // -1 if there is no best yet
   double value() const { return value_; }
   int64_t num_since_best() const { return num_since_best_; }  // evaluations since the best
 

@@ -103,9 +103,9 @@ class AdamW {
   };
   std::vector<StateSlice> State() const;
 
-  // Returns the moments, the master copies and the number of updates as the contents of a
-  // safetensors file, with one tensor of each kind per parameter. With `copies`, later updates do
-  // not change it. REQUIRES: there is one shard.
+  // Returns State() and the number of updates as the contents of a safetensors file, with one
+  // tensor of each kind per parameter. With `copies`, later updates do not change it. REQUIRES:
+  // there is one shard.
   StateToWrite StateToSave(bool copies) const;
   // Reads such a file; a shard reads its part. Moments saved in the other type are converted, to
   // bfloat16 by rounding to nearest. Saved master copies and averages are ignored if the optimizer

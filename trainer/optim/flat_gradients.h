@@ -64,7 +64,7 @@ class FlatGradients {
   at::Tensor Close(int64_t section);
   void CloseAll();
 
-  // Sets all sums to zero. Call it once per mini-batch, before the first micro-batch.
+  // Sets all sums to zero, for the first micro-batch of the next mini-batch.
   void Zero();
 
   // Returns whether every .grad is still the tensor that this object set.

@@ -2,7 +2,7 @@
 //
 //   model/                 the student in Hugging Face layout, with its tokenizer's files; of a
 //                          student with adapters, these alone in PEFT's layout
-//   optimizer.safetensors  AdamW's moments, its float32 copies of the weights, its update count
+//   optimizer.safetensors  AdamW's moments, copies and average of the weights, and update count
 //   optimizer/             instead of that, the parts of several ranks (optimizer_shards.h)
 //   state.json             TrainState
 //   config.yaml            the run's effective configuration
