@@ -25,8 +25,8 @@ void HandleSignals(const sigset_t& signals, RunState* state) {
     if (sigwait(&signals, &signal) != 0) continue;
     switch (rule.Observe(std::chrono::steady_clock::now())) {
       case SignalAction::kStop:
-        LogInfo(Concat("stopping, and saving first; another signal after ",
-                       RepeatedSignals::kSameRequestFor.count(), " s ends the run at once: so far ",
+        LogInfo(Concat("saving, then stopping; another signal after ",
+                       RepeatedSignals::kSameRequestFor.count(), " s ends the run now: so far ",
                        SavedText(*state)),
                 {{"signal", signal}});
         state->RequestStop(kExitStopped);
@@ -38,7 +38,7 @@ void HandleSignals(const sigset_t& signals, RunState* state) {
           state->RequestStop(kExitStopped);  // it gives up its state and says what is saved
           break;
         }
-        LogWarning(Concat("ending at once: ", SavedText(*state)), {{"signal", signal}});
+        LogWarning(Concat("ending now: ", SavedText(*state)), {{"signal", signal}});
         _exit(kExitEndedAtOnce);
     }
   }

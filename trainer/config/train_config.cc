@@ -170,8 +170,8 @@ absl::Status CheckJudge(const EvalConfig& eval, const DataConfig& data) {
     return InvalidArgument("eval.answer_pattern is for a grader, and eval.grader is a URL");
   if (!data.HasSibling()) return absl::OkStatus();
   return InvalidArgument("eval.grader = ", eval.grader,
-                         ": {sibling} in data.teacher_prompt_template needs a grader that answers "
-                         "at once; give the name of one");
+                         ": {sibling} in data.teacher_prompt_template needs a grader of this "
+                         "program; give the name of one");
 }
 
 absl::Status CheckTeacherPrompt(const TrainConfig& config) {

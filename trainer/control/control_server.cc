@@ -165,7 +165,7 @@ class HttpControlServer final : public ControlServer {
     const std::string host = request.get_header_value("Host");
     if (request.has_header("Host") && !host_names_.Allows(host, request.local_addr)) {
       response->set_header("Connection", "close");  // a body is not read
-      Refuse(421, Concat("the host ", host, " is not this server: trainer.allowed_hosts"),
+      Refuse(421, Concat("this server has no name ", host, "; trainer.allowed_hosts adds names"),
              response);
       return true;
     }
@@ -196,7 +196,7 @@ class HttpControlServer final : public ControlServer {
       return Refuse(401,
                     Concat(has_other ? "Authorization has another token than the run's"
                                      : "the run's token is missing",
-                           ": Authorization: Bearer TOKEN"),
+                           "; send Authorization: Bearer TOKEN"),
                     response);
     }
     const absl::Status status = action();

@@ -386,7 +386,7 @@ TEST_F(TrainerStopTest, SignalsThatKeepComingEndTheRunAtOnce) {
     EXPECT_GE(absl::Now() - start, kSameRequest);
     EXPECT_EQ(process->Wait(kEnd), 77) << process->Output();
     EXPECT_THAT(process->Output(), HasSubstr("another signal after 5 s"));
-    EXPECT_THAT(process->Output(), HasSubstr("ending at once: nothing is saved"));
+    EXPECT_THAT(process->Output(), HasSubstr("ending now: nothing is saved"));
   }
 }
 

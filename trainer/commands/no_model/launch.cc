@@ -68,7 +68,7 @@ absl::Status ReadNodes(const Environment& environment, LaunchOptions* options) {
 // (ProcessGroupOptions::grace). A rank that still waits for one that never starts must be killed.
 constexpr absl::Duration kTerminateAfter = absl::Seconds(10), kKillAfter = absl::Seconds(13);
 constexpr char kSecretVariable[] = "TAOPD_RANK_SECRET";
-// After a request to end at once, ranks have this much time to log what is saved.
+// After a request to end immediately, ranks have this much time to log what is saved.
 constexpr absl::Duration kEndAtOnceGrace = absl::Seconds(2);
 
 struct RankProcess {
@@ -136,15 +136,15 @@ class Launcher {
   void PassOn(int signal) {
     switch (signals_so_far_.Observe(std::chrono::steady_clock::now())) {
       case SignalAction::kStop:
-        LogInfo(Concat("passing it on to all ranks; another signal after ",
-                       RepeatedSignals::kSameRequestFor.count(), " s ends them at once"),
+        LogInfo(Concat("passing the signal on to all ranks; another one after ",
+                       RepeatedSignals::kSameRequestFor.count(), " s ends them immediately"),
                 {{"signal", signal}});
         SignalAll(signal);
         return;
       case SignalAction::kSameRequest:
         return;
       case SignalAction::kEndAtOnce:
-        LogWarning("ending all ranks at once: nothing newer than their newest checkpoint is saved",
+        LogWarning("ending all ranks now: nothing newer than their newest checkpoint is saved",
                    {{"signal", signal}});
         SignalAll(signal);
         end_requested_at_ = std::min(end_requested_at_, absl::Now());

@@ -128,8 +128,8 @@ absl::Status RunGuard::Observe(const Metrics& metrics) {
     pauses |= alarm.action == GuardAction::kPause && alarm.num_in_a_row == config.patience;
   }
   const auto describe = [&worst] {
-    return Concat("guard.", worst.guard, ": ", worst.metric, " = ", worst.value, " is beyond ",
-                  worst.limit, " for ", worst.num_in_a_row, " steps in a row");
+    return Concat("guard.", worst.guard, ": ", worst.metric, " = ", worst.value,
+                  " has been beyond ", worst.limit, " for ", worst.num_in_a_row, " steps in a row");
   };
   switch (worst.action) {
     case GuardAction::kNone:

@@ -64,7 +64,7 @@ absl::Status JoinRanks(TrainConfig* config, std::unique_ptr<ProcessGroup>* group
                                      .status()));
   if (config->dist.deterministic && !config->trainer.micro_batch_tokens) {
     return BadUsage(InvalidArgument(
-        "trainer.micro_batch_tokens: auto depends on the free memory; name a number with "
+        "trainer.micro_batch_tokens: auto depends on the free memory; set a number with "
         "dist.deterministic"));
   }
   const int64_t sequences = config->trainer.mini_batch_size * config->rollout.n;
