@@ -23,7 +23,7 @@ enum ExitCode : int {
   kExitStopped = 75,
   kExitNumerics = 76,  // the loss or the gradients stayed non-finite, or a guard ended the run
   // Ended immediately by repeated signals: nothing newer than the newest checkpoint is saved.
-  kExitEndedAtOnce = 77,
+  kExitEndedImmediately = 77,
   // Stopped by a person, or by a time limit that the user set. The state is saved, and no scheduler
   // may start the run again.
   kExitStoppedByUser = 78,

@@ -60,7 +60,7 @@ int64_t HeadBytes(const TrainingPlanInput& input) {
     const auto chunk_bytes = [&](int64_t num_rows) {
       return StudentHeadBytesOnGpu(num_rows, config.hidden_size, config.vocab_size, b);
     };
-    const int64_t least = chunk_bytes(std::min(input.micro_batch_rows, kLeastStudentRows));
+    const int64_t least = chunk_bytes(std::min(input.micro_batch_rows, kMinStudentRows));
     return states_bytes + std::min(std::max(input.head_workspace_bytes, least),
                                    chunk_bytes(input.micro_batch_rows));
   }

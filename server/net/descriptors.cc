@@ -11,7 +11,7 @@ namespace taopd {
 namespace {
 
 constexpr int64_t kReserve = 16;
-constexpr int64_t kLeastConnections = 4;
+constexpr int64_t kMinConnections = 4;
 
 int64_t MaxDescriptors() {
   rlimit limit{};
@@ -33,8 +33,7 @@ int64_t NumOpen() {
 }  // namespace
 
 int MaxHttpConnections() {
-  return static_cast<int>(
-      std::max(kLeastConnections, (MaxDescriptors() - NumOpen() - kReserve) / 2));
+  return static_cast<int>(std::max(kMinConnections, (MaxDescriptors() - NumOpen() - kReserve) / 2));
 }
 
 bool IsScarce(int fd, int num_kept) { return fd >= MaxDescriptors() - kReserve / 2 - num_kept; }

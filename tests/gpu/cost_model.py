@@ -29,8 +29,8 @@ DEVICES = [Device("A100", 312, 19.5, 2039), Device("L40S", 362, 91.6, 864), Devi
 # FlashAttention 2 with 370 of 989 on an H100. Scalar kernels with loads in their loops reach a quarter of float32's peak.
 PRODUCTS, MEMORY, FLASH, SCALAR = 0.8, 0.9, 0.37, 0.25
 LAUNCH_S = 4e-6
-# kLeastStudentRows of kernels/include/taopd/head/logit_chunk.h, and the limit of PlanFusedHead.
-LEAST_STUDENT_ROWS, MOST_LOGITS_ROWS = 512, 1024
+# kMinStudentRows of kernels/include/taopd/head/logit_chunk.h, and the limit of PlanFusedHead.
+MIN_STUDENT_ROWS, MOST_LOGITS_ROWS = 512, 1024
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +78,7 @@ def head_bytes(model):
 
 def least_head_workspace(rows, model):
     """What the student's head takes at least: StudentHeadBytesOnGpu in kernels/include/taopd/head/logit_chunk.h."""
-    return (40 << 20) + min(rows, LEAST_STUDENT_ROWS) * sum(head_bytes(model))
+    return (40 << 20) + min(rows, MIN_STUDENT_ROWS) * sum(head_bytes(model))
 
 
 def head_plans(rows, model, workspace_bytes):

@@ -61,7 +61,7 @@ class CostModelTest(unittest.TestCase):
         # 512 rows of 151,936 logits and exponentials in bfloat16, and of two hidden states.
         self.assertEqual(cost_model.least_head_workspace(8192, qwen), (40 << 20) + 512 * (151936 * 6 + 4096 * 6))
         constants = (ROOT / "kernels/include/taopd/head/logit_chunk.h").read_text(encoding="utf-8")
-        self.assertIn(f"kLeastStudentRows = {cost_model.LEAST_STUDENT_ROWS};", constants)
+        self.assertIn(f"kMinStudentRows = {cost_model.MIN_STUDENT_ROWS};", constants)
         self.assertIn("kOtherBytes = int64_t{40} << 20;", constants)
 
     def test_the_table_has_every_kernel_on_every_device(self):

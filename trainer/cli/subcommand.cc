@@ -33,13 +33,13 @@ void HandleSignals(const sigset_t& signals, RunState* state) {
         break;
       case SignalAction::kSameRequest:
         break;
-      case SignalAction::kEndAtOnce:
+      case SignalAction::kEndImmediately:
         if (state->status().phase == TrainerPhase::kWaitingForStorage) {
           state->RequestStop(kExitStopped);  // it gives up its state and says what is saved
           break;
         }
         LogWarning(Concat("ending now: ", SavedText(*state)), {{"signal", signal}});
-        _exit(kExitEndedAtOnce);
+        _exit(kExitEndedImmediately);
     }
   }
 }

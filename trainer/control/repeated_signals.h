@@ -8,9 +8,9 @@
 namespace taopd {
 
 enum class SignalAction {
-  kStop,         // the first one: save and end
-  kSameRequest,  // a repetition of the first one: nothing more to do
-  kEndAtOnce,    // a new request: end without saving
+  kStop,            // the first one: save and end
+  kSameRequest,     // a repetition of the first one: nothing more to do
+  kEndImmediately,  // a new request: end without saving
 };
 
 // Observes the time of each signal and decides. Not thread-safe.
@@ -25,7 +25,8 @@ class RepeatedSignals {
       first_ = now;
       return SignalAction::kStop;
     }
-    return now - *first_ < kSameRequestFor ? SignalAction::kSameRequest : SignalAction::kEndAtOnce;
+    return now - *first_ < kSameRequestFor ? SignalAction::kSameRequest
+                                           : SignalAction::kEndImmediately;
   }
 
  private:

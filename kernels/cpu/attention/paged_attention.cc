@@ -18,7 +18,7 @@ constexpr int64_t kShortTaskRows = 12;
 // The number of tasks to aim for where the work allows it, so that every thread has some.
 constexpr int64_t kEnoughTasks = 64;
 // Fewer rows than this cost as much as this many, because the keys and values have to be read.
-constexpr int64_t kLeastRowCost = 8;
+constexpr int64_t kMinRowCost = 8;
 
 // Rows [first, first + num_rows) of some key-value heads of one sequence, counted as in QueryTile,
 // and the partitions that they see.
@@ -69,7 +69,7 @@ void SetPartitions(const PagedAttention& p, Task* task) {
 int64_t NumPartitions(const Task& task) { return task.end_partition - task.first_partition; }
 
 int64_t Cost(const Task& task) {
-  return task.num_kv_heads * NumPartitions(task) * std::max(task.num_rows, kLeastRowCost);
+  return task.num_kv_heads * NumPartitions(task) * std::max(task.num_rows, kMinRowCost);
 }
 
 // Returns whether a sequence has few rows, as in decoding. It then has one task for all heads:

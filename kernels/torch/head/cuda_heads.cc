@@ -132,7 +132,7 @@ HeadOutput StudentHeadCuda(const at::Tensor& hidden, const at::Tensor& lm_head,
   result.errors = errors.mutable_data_ptr<int32_t>();
 
   const int64_t least_bytes =
-      StudentHeadBytesOnGpu(std::min(problem.num_rows, kLeastStudentRows), problem.hidden_size,
+      StudentHeadBytesOnGpu(std::min(problem.num_rows, kMinStudentRows), problem.hidden_size,
                             problem.vocab_size, SizeOf(problem.dtype));
   const FusedHeadPlan plan = PlanFusedHead(problem, std::max(options.workspace_bytes, least_bytes));
   const at::Tensor workspace = at::empty({plan.bytes}, floats.dtype(at::kByte));

@@ -13,7 +13,7 @@ namespace taopd {
 
 // StudentHead for CUDA tensors whose shapes, dtypes and devices have been checked and whose targets
 // are contiguous. The kernels check ids. Waits for the results, which the metrics on the CPU need
-// anyway. The workspace has options.workspace_bytes, or enough for kLeastStudentRows rows
+// anyway. The workspace has options.workspace_bytes, or enough for kMinStudentRows rows
 // (taopd/head/logit_chunk.h) if that is more.
 HeadOutput StudentHeadCuda(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
                            const HeadTargets& targets, const HeadOptions& options,

@@ -1,5 +1,5 @@
 """deploy/wheel builds the wheel in a clean clone of the last commit. The wheel installs into a new environment, its programs start,
-its client asks its teacher, and its quickstart distils the addition example, on this system and on others. Downloads torch with
+its client asks its teacher, and its quickstart distills the addition example, on this system and on others. Downloads torch with
 NVIDIA's libraries (several GB unpacked)."""
 
 import json

@@ -14,7 +14,7 @@ TEST(RepeatedSignals, APairIsOneWish) {
   EXPECT_EQ(signals.Observe(start), SignalAction::kSameRequest);
   EXPECT_EQ(signals.Observe(start + milliseconds(1)), SignalAction::kSameRequest);
   EXPECT_EQ(signals.Observe(start + milliseconds(4999)), SignalAction::kSameRequest);
-  EXPECT_EQ(signals.Observe(start + milliseconds(5000)), SignalAction::kEndAtOnce);
+  EXPECT_EQ(signals.Observe(start + milliseconds(5000)), SignalAction::kEndImmediately);
 }
 
 // The five seconds count from the first signal: somebody who sends one each second does not wait.
@@ -24,7 +24,7 @@ TEST(RepeatedSignals, RepetitionsDoNotProlongTheWish) {
   for (int second = 0; second <= 6; ++second) {
     const SignalAction expected = second == 0  ? SignalAction::kStop
                                   : second < 5 ? SignalAction::kSameRequest
-                                               : SignalAction::kEndAtOnce;
+                                               : SignalAction::kEndImmediately;
     EXPECT_EQ(signals.Observe(start + std::chrono::seconds(second)), expected) << second;
   }
 }
@@ -33,7 +33,7 @@ TEST(RepeatedSignals, ALaterSignalAloneEndsAtOnce) {
   RepeatedSignals signals;
   EXPECT_EQ(signals.Observe(RepeatedSignals::Time()), SignalAction::kStop);
   EXPECT_EQ(signals.Observe(RepeatedSignals::Time(std::chrono::hours(1))),
-            SignalAction::kEndAtOnce);
+            SignalAction::kEndImmediately);
 }
 
 }  // namespace

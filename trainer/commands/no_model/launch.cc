@@ -128,7 +128,7 @@ class Launcher {
       if (since > kKillAfter) SignalAll(SIGKILL);
     }
     const bool is_cut_short = exit_code_ != kExitOk && !IsStop(exit_code_);
-    return end_requested_at_ != absl::InfiniteFuture() && is_cut_short ? kExitEndedAtOnce
+    return end_requested_at_ != absl::InfiniteFuture() && is_cut_short ? kExitEndedImmediately
                                                                        : exit_code_;
   }
 
@@ -143,7 +143,7 @@ class Launcher {
         return;
       case SignalAction::kSameRequest:
         return;
-      case SignalAction::kEndAtOnce:
+      case SignalAction::kEndImmediately:
         LogWarning("ending all ranks now: nothing newer than their newest checkpoint is saved",
                    {{"signal", signal}});
         SignalAll(signal);

@@ -1,4 +1,4 @@
-// The subcommand train: distils the teacher into the student.
+// The subcommand train: distills the teacher into the student.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>

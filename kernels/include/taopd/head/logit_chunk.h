@@ -16,9 +16,9 @@ inline int64_t LogitRowsThatFit(int64_t workspace_bytes, int64_t vocab_size, int
 
 // On a CPU, logits are read again immediately, so a chunk should fit in the cache. This many bytes
 // do on processors with at least 1 MiB of second-level cache per core. A product of fewer than
-// kLeastProductRows rows would read the matrix too often for the work that it does.
+// kMinProductRows rows would read the matrix too often for the work that it does.
 inline constexpr int64_t kCachedLogitBytes = int64_t{4} << 20;
-inline constexpr int64_t kLeastProductRows = 96;
+inline constexpr int64_t kMinProductRows = 96;
 
 // The number of copies of the logits that the teacher's head holds at a time on devices other than
 // a CPU, where it is composed of ATen operations (kernels/torch/composed/scoring_rows.h).
@@ -31,14 +31,14 @@ inline int64_t LogitChunkRows(bool on_cpu, int64_t workspace_bytes, int64_t voca
   if (!on_cpu) return LogitRowsThatFit(workspace_bytes, vocab_size, num_buffers);
   const int64_t cached = LogitRowsThatFit(kCachedLogitBytes, vocab_size, /*num_buffers=*/1);
   return std::min(LogitRowsThatFit(workspace_bytes, vocab_size, /*num_buffers=*/1),
-                  std::max(kLeastProductRows, cached));
+                  std::max(kMinProductRows, cached));
 }
 
 // The student's head on a GPU computes chunks of at least this many rows (or of all). For each
 // element of a bfloat16 lm_head and its float32 gradient, a chunk moves 12 bytes and does 6 FLOP
 // per row. An H200 does 180 FLOP in the time of a byte (computed), so with fewer than 360 rows the
 // products wait for memory.
-inline constexpr int64_t kLeastStudentRows = 512;
+inline constexpr int64_t kMinStudentRows = 512;
 
 // Returns the workspace with which the student's head on a GPU computes num_rows rows in one chunk.
 // The gradient of float32 logits replaces them; with other types there is memory for both.

@@ -73,7 +73,7 @@ TEST(FusedHeadPlan, TheLeastWorkspaceHoldsItsRows) {
         FusedHeadProblem problem = Problem(num_rows, 1024, vocab_size);
         problem.dtype = dtype;
         problem.targets.k = 64;
-        const int64_t rows = std::min(num_rows, kLeastStudentRows);
+        const int64_t rows = std::min(num_rows, kMinStudentRows);
         const int64_t bytes =
             StudentHeadBytesOnGpu(rows, problem.hidden_size, vocab_size, SizeOf(dtype));
         EXPECT_GE(PlanFusedHead(problem, bytes).chunk_rows, rows) << vocab_size;

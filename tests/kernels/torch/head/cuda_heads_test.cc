@@ -33,9 +33,9 @@ TEST(StudentHeadCuda, WorksOnAtLeast512RowsAtATime) {
     StudentHeadCuda(problem.hidden, problem.lm_head, problem.targets, options, at::Tensor(),
                     kernels);
   };
-  const int64_t least = StudentHeadBytesOnGpu(kLeastStudentRows, 4, 3000, sizeof(float));
+  const int64_t least = StudentHeadBytesOnGpu(kMinStudentRows, 4, 3000, sizeof(float));
   run(1);
-  EXPECT_GE(recorded_plan.chunk_rows, kLeastStudentRows);
+  EXPECT_GE(recorded_plan.chunk_rows, kMinStudentRows);
   EXPECT_LE(recorded_bytes, least);
   // A larger workspace is used as it is.
   const int64_t chunk_rows = recorded_plan.chunk_rows;
