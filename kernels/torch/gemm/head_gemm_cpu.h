@@ -44,8 +44,8 @@ void CpuHeadLogits(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
                    const at::Tensor& logits_CV,
                    const cpu::PackedGemm& gemm = cpu::BestPackedGemm());
 
-// Returns whether the float32 gradient of lm_head stays in a core's cache. Its blocks are too few to
-// share evenly, so threads should share the rows, with a call for each part.
+// Returns whether the float32 gradient of lm_head stays in a core's cache. The blocks are then too
+// few to share evenly, so threads should share the rows, with a call for each part.
 bool IsSmallHead(const at::Tensor& lm_head_VH);
 
 // Returns how many rows the products compute together. Chunks are fastest in multiples of this
