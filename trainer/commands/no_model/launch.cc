@@ -69,7 +69,7 @@ absl::Status ReadNodes(const Environment& environment, LaunchOptions* options) {
 constexpr absl::Duration kTerminateAfter = absl::Seconds(10), kKillAfter = absl::Seconds(13);
 constexpr char kSecretVariable[] = "TAOPD_RANK_SECRET";
 // After a request to end immediately, ranks have this much time to log what is saved.
-constexpr absl::Duration kEndAtOnceGrace = absl::Seconds(2);
+constexpr absl::Duration kSavedTextGrace = absl::Seconds(2);
 
 struct RankProcess {
   int64_t rank = 0;
@@ -118,7 +118,7 @@ class Launcher {
       const int signal = sigtimedwait(&signals_, nullptr, &second);
       if (signal == SIGTERM || signal == SIGINT) PassOn(signal);
       Reap();
-      if (absl::Now() - end_requested_at_ > kEndAtOnceGrace) SignalAll(SIGKILL);
+      if (absl::Now() - end_requested_at_ > kSavedTextGrace) SignalAll(SIGKILL);
       const absl::Duration since = absl::Now() - failed_at_;
       if (since > kTerminateAfter && !has_terminated_) {
         LogWarning("ranks that have not ended are terminated", {{"running", num_running()}});
