@@ -6,10 +6,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <span>
 
 #include "common/base/file_descriptor.h"
 #include "common/base/log.h"
@@ -88,8 +88,7 @@ absl::Status CheckPlainName(const char* field, const std::string& name) {
 }
 
 ReceivedWeights::~ReceivedWeights() {
-  std::error_code ignored;
-  if (!dir_.empty()) std::filesystem::remove_all(dir_, ignored);
+  if (!dir_.empty()) RemoveAll(dir_).IgnoreError();
 }
 
 std::string ReceivedWeights::PathOf(const WeightPart& part, bool is_whole) const {
@@ -163,19 +162,17 @@ absl::StatusOr<int64_t> ReceivedWeights::Put(const WeightPart& part, int64_t mod
   }
   TAOPD_RETURN_IF_ERROR(AppendToFile(unfinished, part.data));
   if (here + size < part.file_bytes) return here + size;
-  if (std::rename(unfinished.c_str(), path.c_str()) != 0) {
-    const int error = errno;
+  if (const absl::Status renamed = RenamePath(unfinished, path); !renamed.ok()) {
     version->file_bytes.erase(part.file);  // so that the file starts over
     ::unlink(unfinished.c_str());
-    return Internal(path, ": ", std::strerror(error));
+    return Internal(renamed.message());
   }
   return part.file_bytes;
 }
 
 void ReceivedWeights::Remove(const Version& version) {
-  std::error_code error;
-  std::filesystem::remove_all(PathOf(version.name), error);
-  if (error) LogWarning("received weights could not be removed", {{"version", version.name}});
+  if (const absl::Status removed = RemoveAll(PathOf(version.name)); !removed.ok())
+    LogWarning("received weights stay on the disk", {{"error", std::string(removed.message())}});
 }
 
 void ReceivedWeights::Clear() {
