@@ -44,7 +44,7 @@ constexpr absl::Duration kFailedDrain = absl::Seconds(5);
 // left: the current engine step, and error replies to the requests that it aborts.
 constexpr absl::Duration kEndGrace = absl::Seconds(10);
 // The work for which an end waits if a device hangs (EndWatch).
-constexpr char kUnendedStep[] = "a step of the engine that has not returned";
+constexpr char kEngineStep[] = "a step of the engine that has not returned";
 constexpr char kHttpHello[] = "GET /ping HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 
 // gRPC 1.51 stops accepting for good when the process runs out of file descriptors (CVE-2023-4785).
@@ -98,7 +98,7 @@ class TeacherApp {
     return exit_code;
   }
 
-  // The loading thread still runs and uses this object.
+  // Returns whether the loading thread still runs and uses this object.
   bool loader_left_behind() const { return loader_left_behind_; }
 
  private:
@@ -221,7 +221,7 @@ class TeacherApp {
     if (model->weights != nullptr) policy_.Begin(model.get());
     TAOPD_RETURN_IF_ERROR(canary_.RunAtStart(model, absl::Seconds(options_.stall_timeout)));
     state_.SetReady(std::move(model));
-    TellGrpc();
+    UpdateGrpcHealth();
     return state_.canary().ok() ? AnnounceReady() : absl::OkStatus();
   }
 
@@ -291,7 +291,7 @@ class TeacherApp {
     canary_.Follow(state_.model());
     canary_.Tick();
     state_.heap_trim().Tick(absl::Now());
-    TellGrpc();
+    UpdateGrpcHealth();
     ReportReadiness();
   }
 
@@ -300,7 +300,7 @@ class TeacherApp {
     const std::string reason(state_.Ready().message());
     if (reason.empty() && !is_announced_) {
       if (const absl::Status announced = AnnounceReady(); !announced.ok())
-        LogError("not announced", {{"error", std::string(announced.message())}});
+        LogError("readiness was not announced", {{"error", std::string(announced.message())}});
     }
     if (reason == not_ready_reason_) return;
     if (reason.empty()) {
@@ -313,8 +313,8 @@ class TeacherApp {
 
   // Both threads call it. Without the lock, one could replace a newer state by one that it has read
   // before, such as "ready" while the server drains.
-  void TellGrpc() {
-    absl::MutexLock lock(&tell_grpc_mutex_);
+  void UpdateGrpcHealth() {
+    absl::MutexLock lock(&grpc_health_mutex_);
     grpc_->SetHealth(state_.Health().ok(), state_.Ready().ok());
   }
 
@@ -322,7 +322,7 @@ class TeacherApp {
   void AnnounceEnd() {
     service_.Stopping();
     state_.SetLeaving();
-    TellGrpc();
+    UpdateGrpcHealth();
     if (state_.model() != nullptr) absl::SleepFor(absl::Seconds(options_.drain_delay));
   }
 
@@ -332,18 +332,18 @@ class TeacherApp {
     end_watch_->Start(timeout + kEndGrace);
     watch_.reset();
     state_.SetDraining();
-    TellGrpc();
+    UpdateGrpcHealth();
     if (const auto model = state_.model()) {
       model->engine->Drain(deadline);
       const EngineStats stats = model->engine->stats();
       end_watch_->set_waits_for(
-          stats.num_running + stats.num_waiting > 0 ? kUnendedStep : "calls that are not answered");
+          stats.num_running + stats.num_waiting > 0 ? kEngineStep : "calls that are not answered");
     }
     grpc_->Shutdown(deadline);
     http_->Shutdown(deadline);
     EndLoading();
     // The engine of a model that could not be served ends only after its step.
-    if (load_failure_code_ != 0) end_watch_->set_waits_for(kUnendedStep);
+    if (load_failure_code_ != 0) end_watch_->set_waits_for(kEngineStep);
     if (trace_) WriteTrace();
     LogInfo("stopped");
   }
@@ -380,7 +380,7 @@ class TeacherApp {
   std::atomic<const char*> failed_listener_{nullptr};  // "HTTP" or "gRPC" once it has failed
   std::atomic<bool> load_ended_{false};
   std::atomic<int> load_failure_code_{0};
-  absl::Mutex tell_grpc_mutex_;  // held from reading the state until gRPC has it
+  absl::Mutex grpc_health_mutex_;  // held from reading the state until gRPC has it
   ServiceManager service_;
   std::thread loader_;
   bool loader_left_behind_ = false;
