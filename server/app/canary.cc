@@ -13,8 +13,8 @@ namespace {
 
 constexpr int64_t kNumTokens = 64;
 constexpr int32_t kTopK = 16;
-// The distance in nats between the most probable id and the uniform distribution below which they
-// count as equal. A model with random weights is far above it in some row.
+// A distribution whose largest log-prob is this close to that of the uniform one counts as uniform.
+// In nats. A model with random weights is far above it in some row.
 constexpr double kUniformTolerance = 1e-4;
 
 // Returns the index of the first number with other bits, or nullopt.
@@ -54,7 +54,7 @@ bool IsUniform(const ScoreRows& rows, int64_t vocab_size) {
 
 float Canary::ToleranceOf(std::string_view dtype) {
   constexpr float kRoundings = 64, kSmallest = 1e-3f;
-  // Half the distance of two numbers next to 1.
+  // Half the distance between 1 and the next number.
   const float rounding = dtype == "bfloat16" ? 0x1p-8f : dtype == "float16" ? 0x1p-11f : 0x1p-24f;
   return std::max(kRoundings * rounding, kSmallest);
 }
@@ -127,17 +127,17 @@ absl::Status Canary::CompareBits(const ScoreRows& rows) const {
     const std::optional<size_t> i = FirstOtherBits(now, before);
     if (!i) continue;
     if (*i >= now.size() || *i >= before.size()) {
-      return Internal("the canary has ", now.size(), " numbers of the ", name, ", at the start ",
-                      before.size());
+      return Internal("the canary's ", name, " has ", now.size(), " values and had ", before.size(),
+                      " at the start");
     }
-    return Internal("the canary's scores have other bits than at the start: the ", name,
-                    " at position ", *i / per_row + 1, " was ", absl::StrFormat("%.9g", before[*i]),
-                    " and is ", absl::StrFormat("%.9g", now[*i]), " now");
+    return Internal("the bits of the canary's scores have changed: the ", name, " at position ",
+                    *i / per_row + 1, " was ", absl::StrFormat("%.9g", before[*i]), " and is ",
+                    absl::StrFormat("%.9g", now[*i]), " now");
   }
   if (rows.ids != reference_->ids) {
     const auto [now, before] =
         std::mismatch(rows.ids.begin(), rows.ids.end(), reference_->ids.begin());
-    return Internal("the canary's scores have other bits than at the start: a top id at position ",
+    return Internal("the bits of the canary's scores have changed: a top id at position ",
                     static_cast<size_t>(now - rows.ids.begin()) / k + 1, " was ", *before,
                     " and is ", *now, " now");
   }

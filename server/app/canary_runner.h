@@ -1,5 +1,5 @@
 // Scores the canary (server/app/canary.h) at the start and then at intervals. After a wrong
-// answer it asks again at once, and only a second wrong answer makes the server refuse work.
+// answer it asks again immediately, and only a second wrong answer makes the server refuse work.
 #pragma once
 
 #include <absl/synchronization/mutex.h>

@@ -19,7 +19,7 @@ class EndWatch {
   // Ends the process with kExitInternal and a line in the log once `timeout` has passed, unless the
   // object is destroyed before. Call it once.
   void Start(absl::Duration timeout);
-  // Names in that line the work that the process waits for. `what` must be a string literal.
+  // Sets the work that the line names as the reason for the wait. `what` must be a string literal.
   void set_waits_for(const char* what) { waits_for_ = what; }
 
  private:

@@ -38,7 +38,7 @@ absl::Status ExchangeHello(const addrinfo& address, const std::string& hello, ab
     return Unavailable("cannot connect: ", std::strerror(errno));
   if (!WaitFor(socket.get(), POLLOUT, deadline)) return Unavailable("does not accept connections");
   if (::send(socket.get(), hello.data(), hello.size(), MSG_NOSIGNAL) < 0) {
-    // A connection that was accepted and closed at once is an answer. Any other error says why
+    // A connection that was accepted and closed immediately is an answer. Any other error says why
     // there is no connection.
     const int error = errno;
     if (error == EPIPE || error == ECONNRESET) return absl::OkStatus();

@@ -10,7 +10,7 @@
 
 namespace taopd {
 
-// Finds the budget on this machine's device that the flags name.
+// Finds the memory budget of the device that the flags name, on this machine.
 using BudgetFinder = std::function<absl::StatusOr<MemoryBudget>()>;
 
 // Writes the plan to `out`, including the limit of the server's own messages, and returns the exit

@@ -18,7 +18,7 @@ using ModelLoader = std::function<absl::StatusOr<std::shared_ptr<ServedModel>>()
 // one line on `out`, before `load` runs on its own thread. The first signal starts a drain: health
 // fails, new work is refused, and accepted work has options.shutdown_timeout to finish. If the
 // process has not ended 10 s after that, because a step of the engine never returns, it is ended
-// with kExitInternal (EndWatch). A second signal ends it at once.
+// with kExitInternal (EndWatch). A second signal ends it immediately.
 //
 // SIGHUP reloads the file of keys and the certificates, if there are any.
 //

@@ -54,7 +54,7 @@ TEST(CanaryTest, OneOtherBitIsWrongWhereTheEnginePromisesTheSameBytes) {
     moved = std::nextafter(moved, 0.0f);
     const absl::Status verdict = Verdict(&canary, answer);
     EXPECT_EQ(verdict.ok(), !bitwise) << verdict;
-    EXPECT_THAT(std::string(verdict.message()), HasSubstr(bitwise ? "other bits" : ""));
+    EXPECT_THAT(std::string(verdict.message()), HasSubstr(bitwise ? "the bits of" : ""));
   }
 }
 
