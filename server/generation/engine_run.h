@@ -24,7 +24,7 @@ struct ChoiceUpdate {
 };
 
 // The functions must not block. They run in the order of the events, on the run's delivery thread.
-// A run without one calls them on the engine's thread, or within Start if requests are refused.
+// A run without one calls them on the engine's thread, or within Start or Refuse.
 struct EngineEvents {
   // A choice has one more token. Optional.
   std::function<void(ChoiceUpdate update)> on_update;
@@ -35,8 +35,8 @@ struct EngineEvents {
   std::function<void(const absl::Status& status)> on_end;
 };
 
-// Gives the task to `thread`, which has one thread, or runs it at once if `thread` is null. Tasks
-// must not block.
+// Gives the task to `thread`, which has one thread, or runs it immediately if `thread` is null.
+// Tasks must not block.
 void Deliver(WorkerPool* thread, absl::AnyInvocable<void()> task);
 
 class EngineRun : public std::enable_shared_from_this<EngineRun> {
@@ -72,7 +72,7 @@ class EngineRun : public std::enable_shared_from_this<EngineRun> {
 };
 
 // Appends the last `num_tokens` of `from`, which has `num_log_probs` alternatives per token, and
-// takes over its `finish`.
+// copies its `finish`.
 void AppendLastTokens(const GeneratedTokens& from, size_t num_tokens, size_t num_log_probs,
                       GeneratedTokens* to);
 

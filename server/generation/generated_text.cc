@@ -10,7 +10,7 @@ bool IsStopId(int32_t id, const GenerationRequest& request) {
   return std::find(stop_ids.begin(), stop_ids.end(), id) != stop_ids.end();
 }
 
-// Appends the last token of a choice, which a stop id may be. A stop id is no part of the text
+// Appends the last token of a choice, which may be a stop id. A stop id is not part of the text
 // unless include_stop_str_in_output is true. `stopped` tells whether the choice has ended with
 // kStop.
 void PushLast(int32_t id, bool stopped, const GenerationRequest& request, GeneratedText* text) {

@@ -18,7 +18,7 @@ namespace taopd {
 // One thread at a time uses a Generation. Destroying it cancels what is unfinished.
 class Generation {
  public:
-  // Submits one engine request per choice. That of a prompt's first choice also scores the prompt.
+  // Submits one engine request per choice. A prompt's first request also scores the prompt.
   // If `streams`, no prompt is scored (ScorePrompts does that), and updates come token by token.
   // `model` is kept until everything has ended.
   Generation(const GenerationRequest& request, const Caller& caller,

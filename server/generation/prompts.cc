@@ -96,7 +96,7 @@ absl::Status AddPromptText(const std::string& text, bool add_special_tokens, con
   prompt.token_ids = model.tokenizer->Encode(text, add_special_tokens);
   prompt.text = text;
   for (const int32_t id : prompt.token_ids) {
-    // A tokenizer that knows more ids than the model has rows.
+    // A tokenizer may know more ids than the model has rows.
     if (id >= model.limits.vocab_size)
       return InvalidArgument("Token id ", id, " is out of vocabulary");
   }

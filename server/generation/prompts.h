@@ -12,7 +12,7 @@ namespace taopd {
 // Adds a prompt, truncated as the request asks.
 absl::Status AddPrompt(GenerationPrompt prompt, const EngineLimits& limits,
                        GenerationRequest* request);
-// Adds a text as a prompt. Messages call it `field`.
+// Adds a text as a prompt. Error messages call it `field`.
 absl::Status AddPromptText(const std::string& text, bool add_special_tokens, const char* field,
                            const ServedModel& model, GenerationRequest* request);
 
