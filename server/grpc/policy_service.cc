@@ -21,7 +21,7 @@ PolicyUpdate UpdateOf(const v1::SetWeightsRequest& request) {
 }  // namespace
 
 UnaryCall* PolicyService::GetPolicy(CallContext* context, const CallBytes*, CallBytes* answer) {
-  return AnswerAtOnce<v1::GetPolicyResponse>(
+  return AnswerInHandler<v1::GetPolicyResponse>(
       services_, context, "grpc/GetPolicy", answer,
       [&](v1::GetPolicyResponse* response) -> absl::Status {
         TAOPD_ASSIGN_OR_RETURN(const auto model, services_.state->Admit());

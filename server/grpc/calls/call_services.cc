@@ -68,8 +68,8 @@ void RecordCall(const CallServices& services, const char* method, const absl::St
                                   services.state->clock()->Now() - started_at, address, request_id);
 }
 
-UnaryCall* FinishAtOnce(const CallServices& services, CallContext* context, const char* method,
-                        const std::function<absl::Status()>& work) {
+UnaryCall* FinishInHandler(const CallServices& services, CallContext* context, const char* method,
+                           const std::function<absl::Status()>& work) {
   const absl::Time started_at = services.state->clock()->Now();
   const absl::Status status = work();
   RecordCall(services, method, status, started_at, AddressOf(services, *context));

@@ -1,6 +1,6 @@
-// The state that the handlers of all gRPC services share, and their view of gRPC's own types. If
-// the server has keys, a handler runs only for calls that have shown one (KeyCheck in
-// grpc_server.cc). Any thread may call the functions.
+// The state and the functions that the handlers of all gRPC services share. If the server has keys,
+// a handler runs only for calls that have shown one (KeyCheck in grpc_server.cc). Any thread may
+// call the functions.
 #pragma once
 
 #include <absl/time/time.h>
@@ -34,8 +34,8 @@ struct CallServices {
   WorkerPool* delivery;
 };
 
-// Returns the header's value. It is empty without the header, and if there are several, which a
-// proxy could read differently.
+// Returns the header's value. It is empty if the header is missing or occurs more than once, which
+// a proxy could read differently.
 std::string OnlyValueOf(const std::multimap<grpc::string_ref, grpc::string_ref>& headers,
                         const char* name);
 
@@ -70,7 +70,7 @@ void RecordCall(const CallServices& services, const char* method, const absl::St
                 absl::Time started_at, const std::string& address,
                 const std::string& request_id = "");
 
-// gRPC runs OnDone after OnCancel has returned, on whichever thread. A counter inside of its
+// gRPC runs OnDone after OnCancel has returned, on whichever thread. A counter inside its
 // library orders the two, which ThreadSanitizer does not see: a reactor that frees in OnDone what
 // OnCancel uses repeats the order here.
 class ReactionOrder {
@@ -86,15 +86,15 @@ class ReactionOrder {
 };
 
 // Runs `work`, records the request under `method`, and finishes with its status.
-UnaryCall* FinishAtOnce(const CallServices& services, CallContext* context, const char* method,
-                        const std::function<absl::Status()>& work);
+UnaryCall* FinishInHandler(const CallServices& services, CallContext* context, const char* method,
+                           const std::function<absl::Status()>& work);
 
 // Does the same for a call with an answer. `fill` sets the message whose bytes are the answer, or
 // returns why there is none; it parses the request itself if it needs it.
 template <typename Response>
-UnaryCall* AnswerAtOnce(const CallServices& services, CallContext* context, const char* method,
-                        CallBytes* answer, const std::function<absl::Status(Response*)>& fill) {
-  return FinishAtOnce(services, context, method, [&]() -> absl::Status {
+UnaryCall* AnswerInHandler(const CallServices& services, CallContext* context, const char* method,
+                           CallBytes* answer, const std::function<absl::Status(Response*)>& fill) {
+  return FinishInHandler(services, context, method, [&]() -> absl::Status {
     Response response;
     TAOPD_RETURN_IF_ERROR(fill(&response));
     *answer = SerializeMessage(response);
@@ -107,11 +107,12 @@ UnaryCall* AnswerAtOnce(const CallServices& services, CallContext* context, cons
 template <typename Response, typename Fill>
 UnaryCall* DescribeModel(const CallServices& services, CallContext* context, const char* method,
                          CallBytes* answer, const Fill& fill) {
-  return AnswerAtOnce<Response>(services, context, method, answer, [&](auto* out) -> absl::Status {
-    TAOPD_ASSIGN_OR_RETURN(const auto model, services.state->Admit());
-    fill(*model, out);
-    return absl::OkStatus();
-  });
+  return AnswerInHandler<Response>(
+      services, context, method, answer, [&](auto* out) -> absl::Status {
+        TAOPD_ASSIGN_OR_RETURN(const auto model, services.state->Admit());
+        fill(*model, out);
+        return absl::OkStatus();
+      });
 }
 
 }  // namespace taopd

@@ -279,7 +279,7 @@ StreamedCall* VllmEngineService::Generate(CallContext* context, const CallBytes*
 
 UnaryCall* VllmEngineService::HealthCheck(CallContext* context, const CallBytes*,
                                           CallBytes* answer) {
-  return AnswerAtOnce<engine::HealthCheckResponse>(
+  return AnswerInHandler<engine::HealthCheckResponse>(
       services_, context, "grpc/vllm.grpc.engine.VllmEngine/HealthCheck", answer,
       [&](auto* response) {
         const absl::Status ready = services_.state->Ready();

@@ -121,14 +121,15 @@ UnaryCall* VllmControlService::Abort(CallContext* context, const CallBytes* requ
 }
 
 UnaryCall* VllmControlService::IsPaused(CallContext* context, const CallBytes*, CallBytes* answer) {
-  return AnswerAtOnce<vllm::IsPausedResponse>(services_, context, "grpc/vllm.Control/IsPaused",
-                                              answer, [](auto*) { return absl::OkStatus(); });
+  return AnswerInHandler<vllm::IsPausedResponse>(services_, context, "grpc/vllm.Control/IsPaused",
+                                                 answer, [](auto*) { return absl::OkStatus(); });
 }
 
 UnaryCall* VllmControlService::IsSleeping(CallContext* context, const CallBytes*,
                                           CallBytes* answer) {
-  return AnswerAtOnce<vllm::IsSleepingResponse>(services_, context, "grpc/vllm.Control/IsSleeping",
-                                                answer, [](auto*) { return absl::OkStatus(); });
+  return AnswerInHandler<vllm::IsSleepingResponse>(services_, context,
+                                                   "grpc/vllm.Control/IsSleeping", answer,
+                                                   [](auto*) { return absl::OkStatus(); });
 }
 
 UnaryCall* VllmControlService::GetWeightVersion(CallContext* context, const CallBytes*,

@@ -1,6 +1,6 @@
-// The runs of vLLM's services: how one starts, and how its client ends it by the id that it chose.
-// Ids belong to their client: the same id of two clients names two runs, and nobody ends those of
-// others.
+// Starts the runs of vLLM's services, and lets a client end its runs by the ids that it chose. Ids
+// belong to their client: the same id of two clients names two runs, and no client can end another
+// client's runs.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -36,7 +36,7 @@ class RunRegistry {
 template <typename Request, typename Response>
 UnaryCall* AbortRuns(const CallServices& services, CallContext* context, const char* method,
                      const CallBytes* request, CallBytes* answer, RunRegistry* runs) {
-  return AnswerAtOnce<Response>(services, context, method, answer, [&](auto*) -> absl::Status {
+  return AnswerInHandler<Response>(services, context, method, answer, [&](auto*) -> absl::Status {
     TAOPD_ASSIGN_OR_RETURN(const auto message, ParseRequest<Request>(request));
     const std::string client = ClientOf(services, *context);
     for (const std::string& id : message.request_ids()) runs->Abort({client, id});
@@ -45,8 +45,8 @@ UnaryCall* AbortRuns(const CallServices& services, CallContext* context, const c
 }
 
 // Starts the sequences of an admitted request as one run, whose events come from `delivery`, and
-// keeps in `work` what belongs to it. If the request has a grammar, the run starts when that is
-// compiled, on another thread. `runs` outlives the call.
+// keeps the run and its model in `work`. If the request has a grammar, the run starts on another
+// thread when the grammar is compiled. `runs` must outlive the call.
 void StartRun(AdmittedInference admitted, EngineEvents events, WorkerPool* delivery,
               RunRegistry* runs, EngineWork* work);
 
