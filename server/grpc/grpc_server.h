@@ -52,7 +52,7 @@ class GrpcServer {
  public:
   virtual ~GrpcServer() = default;
 
-  // Listens at once; port 0 lets the system pick one. Returns UNAVAILABLE if the port is taken.
+  // Starts to listen; port 0 lets the system pick one. Returns UNAVAILABLE if the port is taken.
   // `state` and `metrics` must outlive the server.
   static absl::StatusOr<std::unique_ptr<GrpcServer>> Listen(const std::string& host, int port,
                                                             ServingState* state,

@@ -1,5 +1,5 @@
-// The service taopd.v1.Policy. Its work blocks, so it is done on a thread of this object; gRPC
-// calls the handlers on any of its threads.
+// The service taopd.v1.Policy. Work that blocks is done on a thread of this object; gRPC calls the
+// handlers on any of its threads.
 #pragma once
 
 #include "common/base/worker_pool.h"

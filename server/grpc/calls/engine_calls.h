@@ -68,7 +68,7 @@ absl::StatusOr<Request> ReadRequest(const CallBytes* bytes, std::string* request
 
 // A call that streams messages. `start(request, stream, work)` fills `work`, starts its run, whose
 // events send to the stream and end it, and returns OK; or it returns why the call is refused. The
-// request ends with `start`.
+// request is destroyed after `start` returns.
 template <typename Request, typename Message, typename Start>
 StreamedCall* BeginStreamedCall(CallContext* context, const CallEnvironment& environment,
                                 const CallBytes* bytes, const Start& start) {

@@ -26,8 +26,8 @@ using BidiCall = grpc::ServerBidiReactor<CallBytes, CallBytes>;
 // one array or one text.
 inline constexpr int64_t kMaxParsedBytes = 2 * kMaxMessageBytes + (64 << 10);
 
-// Parses `bytes` and releases them, also if it fails. Returns INVALID_ARGUMENT, naming the
-// type, if the bytes are malformed or the message would take more than kMaxParsedBytes.
+// Parses `bytes` and releases them, even on failure. Returns INVALID_ARGUMENT, naming the type, if
+// the bytes are malformed or the message would take more than kMaxParsedBytes.
 absl::Status ParseMessage(CallBytes* bytes, google::protobuf::Message* message);
 
 // Parses the request of a handler, which gRPC gives as `bytes`.

@@ -15,7 +15,7 @@ namespace io = google::protobuf::io;
 using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 
-// protobuf's own limit of messages and groups inside of each other.
+// protobuf's own limit of messages and groups nested in each other.
 constexpr int kMaxDepth = 100;
 
 // The lowest three bits of a tag.
@@ -44,7 +44,7 @@ constexpr int64_t kUnknownFieldsBytes =
 
 int64_t StringBytes(int length) {
   const int64_t text = length < static_cast<int64_t>(sizeof(std::string)) / 2
-                           ? 0  // inside of the object
+                           ? 0  // inside the object
                            : Allocated(kGrowth * length);
   return Allocated(sizeof(std::string)) + text;
 }
@@ -118,7 +118,7 @@ int64_t ComputeObjectBytes(const Descriptor& type) {
   return bytes;
 }
 
-// The functions return false at the first thing that is wrong.
+// The functions return false at the first error.
 class SizeWalk {
  public:
   SizeWalk(int num_bytes, int64_t max_bytes, io::ZeroCopyInputStream* bytes)
@@ -204,7 +204,7 @@ class SizeWalk {
     return true;
   }
 
-  // Skips all numbers of an array at once.
+  // Skips all numbers of a packed array.
   bool Packed(const FieldDescriptor& field, int length) {
     if (WireTypeOf(field) != kVarint) return Add(kGrowth * length) && input_.Skip(length);
     int64_t num_values = 0;

@@ -1,5 +1,5 @@
-// The limits of what clients take of the gRPC library: the bytes that their connections hold, and
-// the rate at which they reset streams. Not thread-safe.
+// Limits a client's use of the gRPC library: the bytes that its connections hold, and the rate at
+// which it resets streams. Not thread-safe.
 #pragma once
 
 #include <absl/time/time.h>

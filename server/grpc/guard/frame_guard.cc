@@ -154,7 +154,7 @@ absl::Status FrameGuard::BeginHeaders(const Frame& frame, absl::Time now) {
 absl::Status FrameGuard::CountReset(absl::Time now) {
   if (resets_->Take(now)) return absl::OkStatus();
   return ResourceExhausted("the client has had more than ", ResetRate::kBurst,
-                           " streams reset, and ", ResetRate::kPerSecond, " a second");
+                           " streams reset, and ", ResetRate::kPerSecond, " per second");
 }
 
 absl::Status FrameGuard::CountData(std::string_view data, absl::Time now) {

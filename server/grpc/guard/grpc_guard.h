@@ -6,7 +6,7 @@
 // The peer of gRPC's end is named "\0taopd/.../ADDRESS" in Linux's abstract namespace, so that
 // calls know the client's address (PeerAddress, server/grpc/calls/call_services.h).
 //
-// One thread drives all connections. New connections are closed at once while descriptors are
+// One thread drives all connections. New connections are closed immediately while descriptors are
 // scarce, so that HTTP has some left, and beyond the limits of their number.
 #pragma once
 
@@ -45,7 +45,7 @@ class GrpcGuard {
     FrameGuard::Limits limits;
     TlsFiles* tls = nullptr;       // null: plain. Reloaded when the files change.
     ByteBudget* budget = nullptr;  // the budget of all messages
-    // Each connection of these counts as a client of its own, because it carries the calls of many.
+    // Each connection of a proxy counts as a client, because it carries the calls of many clients.
     const TrustedProxies* proxies = nullptr;
     // Called once, on the guard's thread, when the listener can no longer accept.
     std::function<void()> on_failure;
@@ -54,8 +54,8 @@ class GrpcGuard {
     std::function<void(const std::string& address, const absl::Status& why)> on_refusal;
   };
 
-  // `connections` belong to a server that must be running; it must know its clients by
-  // LocalServerCredentials(UDS) or none. What `options` name must outlive the guard.
+  // `connections` belong to a running server, which must have LocalServerCredentials(UDS) or
+  // insecure credentials. The objects that `options` names must outlive the guard.
   GrpcGuard(Listener listener, std::unique_ptr<Connections> connections, const Options& options);
   // Sends pending output for at most a second, then closes all connections. REQUIRES: the server
   // has been shut down.

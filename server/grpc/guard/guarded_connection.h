@@ -24,7 +24,7 @@ using RelayBuffer = std::array<char, 64 << 10>;
 class GuardedConnection {
  public:
   // Gives the connection to gRPC and returns the guard's nonblocking end of a pair of sockets, or
-  // -1 if there is no room. Called once the client has sent HTTP/2's preface.
+  // -1 if that fails. Called once the client has sent HTTP/2's preface.
   using Connect = std::function<int()>;
   // Called with the reason if the guard ends the connection.
   using OnRefusal = FrameGuard::OnRefusal;
@@ -38,7 +38,7 @@ class GuardedConnection {
   void Run(absl::Time now);
   // Enforces the time limits. Call it several times per second.
   void CheckDeadlines(absl::Time now);
-  // Ends the connection at once unless gRPC has it.
+  // Ends the connection immediately unless gRPC has it.
   void CloseUnlessConnected();
 
   int client_fd() const { return transport_.fd(); }
@@ -55,7 +55,7 @@ class GuardedConnection {
     kHandshake,  // TLS handshake
     kOpen,
     kEnding,     // gRPC's end is closed; its remaining bytes are sent
-    kLingering,  // all is sent; incoming bytes are discarded for a while, since closing at once
+    kLingering,  // all is sent; incoming bytes are discarded for a while, since an immediate close
                  // would reset the connection, and the client could lose the last frames
     kClosed,
   };

@@ -95,7 +95,7 @@ class ScoreStream final : public BidiCall, public std::enable_shared_from_this<S
   // Held until OnDone, and not by the engine's callbacks: an engine's thread that released
   // the last reference would wait for itself.
   std::shared_ptr<const ServedModel> model_ ABSL_GUARDED_BY(mutex_);
-  std::map<uint64_t, RequestHandle> open_ ABSL_GUARDED_BY(mutex_);  // in the engine; 0: not yet
+  std::map<uint64_t, RequestHandle> open_ ABSL_GUARDED_BY(mutex_);  // by number; 0 until submitted
   std::deque<Answer> answers_ ABSL_GUARDED_BY(mutex_);
   Answer writing_ ABSL_GUARDED_BY(mutex_);
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;

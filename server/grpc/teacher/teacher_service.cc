@@ -83,7 +83,7 @@ StreamedCall* TeacherService::Generate(CallContext* context, const CallBytes* re
 }
 
 void TeacherService::ForgetStream(taopd::ScoreStream* stream) {
-  std::shared_ptr<taopd::ScoreStream> last;  // destroyed outside of the lock
+  std::shared_ptr<taopd::ScoreStream> last;  // destroyed outside the lock
   {
     absl::MutexLock lock(&mutex_);
     auto node = streams_.extract(stream);

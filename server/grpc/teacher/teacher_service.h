@@ -1,6 +1,5 @@
-// The service taopd.v1.Teacher on gRPC's callback API. Handlers never block; a thread that makes
-// answers of the engine's results finishes the calls. gRPC calls the handlers on any of its
-// threads.
+// The service taopd.v1.Teacher on gRPC's callback API. Handlers never block: one thread of the
+// service turns the engine's results into answers. gRPC calls the handlers on any of its threads.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -33,7 +32,7 @@ class TeacherService final : public TeacherMethods {
   BidiCall* ScoreStream(CallContext* context) override;
   StreamedCall* Generate(CallContext* context, const CallBytes* request) override;
 
-  // Ends open streams as soon as they have answered what they accepted, and new ones at once. Any
+  // Ends open streams when they have answered every accepted request, and new ones immediately. Any
   // thread may call.
   void DrainStreams();
   // Counts the calls that end after their handler has returned, except those of reflection, which

@@ -23,7 +23,7 @@ class VllmEngineService final : public VllmEngineMethods {
   // `runs` must outlive the service.
   VllmEngineService(const CallServices& services, RunRegistry* runs);
 
-  // A streamed answer with prompt log-probs has one chunk per sequence: these must come first, and
+  // A streamed answer with prompt log-probs has one chunk per sequence: they must come first, and
   // the engine returns them with the last token.
   StreamedCall* Generate(CallContext* context, const CallBytes* request) override;
   UnaryCall* HealthCheck(CallContext* context, const CallBytes* request,

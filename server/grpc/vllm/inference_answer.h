@@ -1,4 +1,4 @@
-// Answers of vllm.Inference: from what the engine produces to messages.
+// Converts the engine's results to answers of vllm.Inference.
 #pragma once
 
 #include <memory>

@@ -63,8 +63,8 @@ absl::Status ReadTruncation(const vllm::GenerateRequest& request, const Gateway*
                     *out->truncate_prompt_tokens, ".");
 }
 
-// In these messages 0 means "off" for the fields whose neutral value is another, and greedy for the
-// temperature.
+// In these messages, 0 turns off the fields that have another neutral value. A temperature of 0 is
+// greedy.
 absl::Status ReadSampling(const vllm::GenerateRequest& request, const Gateway* gateway,
                           SamplingParams* sampling) {
   sampling->temperature = 0.0f;
