@@ -34,7 +34,7 @@ Fields NumberDocs() {
 const Fields kSamplingFieldDocs =
     Fields{
         {"n", "integer", "Choices for each prompt."},
-        {"seed", "integer", "Choice i has the seed + i; -1 or none: a random seed."},
+        {"seed", "integer", "Choice i has seed + i. -1 or none means a random seed."},
     } +
     NumberDocs() +
     Fields{
@@ -79,8 +79,8 @@ const Fields kReportFields = {
     {"return_tokens_as_token_ids", "boolean", "Name tokens \"token_id:N\" in log-probs."},
     {"add_special_tokens", "boolean", "Whether the tokenizer adds its special tokens to a text."},
     {"truncate_prompt_tokens", "integer",
-     "Keep this many tokens of each prompt; -1: as many as fit."},
-    {"truncation_side", "string", "\"left\" keeps the end, \"right\" the beginning."},
+     "Keep this many tokens of each prompt. -1 means as many as fit."},
+    {"truncation_side", "string", "\"left\" drops the beginning, \"right\" the end."},
 };
 
 const Fields kChatTemplateFields = {
@@ -91,11 +91,11 @@ const Fields kChatTemplateFields = {
      "function."},
     {"documents", "array", "Shown to the model if its template does."},
     {"chat_template", "string", "Not supported: the model's own is used.", kRefused},
-    {"chat_template_kwargs", "object", "Variables of the template, as enable_thinking."},
+    {"chat_template_kwargs", "object", "Variables of the template, such as enable_thinking."},
     {"add_generation_prompt", "boolean", "Begin the assistant's message."},
     {"continue_final_message", "boolean", "Continue the last message."},
     {"reasoning_effort", "string",
-     "A variable of the template; \"none\": enable_thinking is false."},
+     "A variable of the template. \"none\" sets enable_thinking to false."},
     {"mm_processor_kwargs", "object", "Not supported.", kRefused},
     {"media_io_kwargs", "object", "Not supported.", kRefused},
 };
@@ -161,7 +161,7 @@ const Fields kSglangFields = {
     {"rid", "string", "The answer's id."},
     {"stream", "boolean", "Send everything so far with each token, as server-sent events."},
     {"return_logprob", "boolean", "Report log-probs."},
-    {"logprob_start_len", "any", "First prompt position with log-probs; -1: the last token."},
+    {"logprob_start_len", "any", "First prompt position with log-probs. -1 means the last token."},
     {"top_logprobs_num", "integer", "Also report this many most probable tokens."},
     {"token_ids_logprob", "array", "Also report these ids."},
     {"return_text_in_logprobs", "boolean", "Name tokens by their text."},
@@ -207,7 +207,7 @@ const Fields kTokenizeFields =
     kChatTemplateFields +
     Fields{
         {"model", "string", "The served model, or nothing."},
-        {"prompt", "string", "The text; or else messages."},
+        {"prompt", "string", "The text. Without it, messages are required."},
         {"add_special_tokens", "boolean", "By default true for a prompt and false for messages."},
         {"return_token_strs", "boolean", "Report the tokens as the vocabulary spells them."},
     };
@@ -221,24 +221,24 @@ const Fields kDetokenizeFields = {
 
 const std::vector<RouteDoc>& RouteDocs() {
   static const auto* const docs = new std::vector<RouteDoc>{
-      {"POST", "/v1/completions", "Completions and log-probs, as vLLM's.", kCompletionFields, {}},
-      {"POST", "/v1/chat/completions", "Answers in a conversation, as vLLM's.", kChatFields, {}},
-      {"POST", "/inference/v1/generate", "Tokens in, tokens out, as vLLM's.", kTokenFields,
+      {"POST", "/v1/completions", "Completions and log-probs, like vLLM's.", kCompletionFields, {}},
+      {"POST", "/v1/chat/completions", "Answers in a conversation, like vLLM's.", kChatFields, {}},
+      {"POST", "/inference/v1/generate", "Tokens in, tokens out, like vLLM's.", kTokenFields,
        kTokenSamplingFields},
-      {"POST", "/generate", "Completions and log-probs, as SGLang's.", kSglangFields,
+      {"POST", "/generate", "Completions and log-probs, like SGLang's.", kSglangFields,
        kSglangSamplingFields},
-      {"POST", "/get_sequence_logprobs/", "Scores of completions, as TRL's.", kTrlFields, {}},
+      {"POST", "/get_sequence_logprobs/", "Scores of completions, like TRL's.", kTrlFields, {}},
       {"POST", "/tokenize", "Tokens of a text or a conversation.", kTokenizeFields, {}},
       {"POST", "/detokenize", "The text of tokens.", kDetokenizeFields, {}},
       {"GET", "/tokenizer_info", "The tokenizer's configuration.", {}, {}},
       {"GET", "/v1/models", "The served model.", {}, {}},
       {"GET", "/version", "The server's version.", {}, {}},
       {"GET", "/health_generate", "200 while the model serves.", {}, {}},
-      {"GET", "/get_model_info", "The served model, as SGLang's.", {}, {}},
+      {"GET", "/get_model_info", "The served model, like SGLang's.", {}, {}},
       {"GET", "/model_info", "Same as /get_model_info.", {}, {}},
-      {"GET", "/server_info", "Limits and load, as SGLang's.", {}, {}},
+      {"GET", "/server_info", "Limits and load, like SGLang's.", {}, {}},
       {"GET", "/get_server_info", "Same as /server_info.", {}, {}},
-      {"GET", "/load", "Requests that are worked on or wait.", {}, {}},
+      {"GET", "/load", "Number of running and waiting requests.", {}, {}},
       {"GET", "/config", "The effective settings; secrets are left out.", {}, {}},
       {"GET", "/openapi.json", "This description for programs.", {}, {}},
       {"GET", "/docs", "This description.", {}, {}, "text/html"},
