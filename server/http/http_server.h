@@ -34,7 +34,7 @@ class HttpServer {
  public:
   virtual ~HttpServer() = default;
 
-  // Listens at once; port 0 lets the system pick one. Returns UNAVAILABLE if the port is taken.
+  // Starts to listen; port 0 lets the system pick one. Returns UNAVAILABLE if the port is taken.
   // `state` and `metrics` must outlive the server. The server's thread calls `on_failure` when it
   // can no longer accept connections. The process must ignore SIGPIPE.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Listen(const std::string& host, int port,

@@ -1,4 +1,4 @@
-// Reads the JSON object of a tool call while it comes: {"name": "f", "arguments": {..}}, or with
+// Reads the JSON object of a tool call as it arrives: {"name": "f", "arguments": {..}}, or with
 // "parameters" instead of "arguments". Not thread-safe.
 #pragma once
 
@@ -42,7 +42,7 @@ class CallScanner {
   void EndValue();
 
   State state_ = State::kBefore;
-  int depth_ = 1;  // brackets that are open, from the call's own on
+  int depth_ = 1;  // open brackets, including the call's own
   bool in_string_ = false;
   bool is_escaped_ = false;
   bool in_value_ = false;  // after the colon of a key of the outer object

@@ -61,8 +61,8 @@ absl::Status NormalizeMessages(bool as_parts, nlohmann::ordered_json* messages);
 // Checks tools and tool_choice, with vLLM's messages.
 absl::Status ReadToolChoice(JsonFields& fields);
 
-// Sets how the choice changes the answer. If it forces a call, the text matches the schema that
-// vLLM makes of the tools, instead of what the request prescribes. `tools` have their keys
+// Applies the choice to the request. If it forces a call, the text must match the schema that vLLM
+// makes of the tools, instead of what the request prescribes. `tools` have their keys
 // in the order of the request. Call it after ReadToolChoice has accepted the choice.
 absl::Status ReadToolCalls(JsonFields& fields, const nlohmann::ordered_json& tools,
                            const ServedModel& model, ChatRequest* request);

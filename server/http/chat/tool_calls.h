@@ -46,7 +46,7 @@ struct AnswerDelta {
   bool empty() const { return content.empty() && calls.empty(); }
 };
 
-// Splits a text while it comes. Text that may be the beginning of a tag is held back until more
+// Splits a text as it arrives. Text that may be the beginning of a tag is held back until more
 // text decides. Text that begins as a call but never names a function becomes content. As in vLLM,
 // text after the first call is dropped, and llama3_json finds calls only at the beginning of the
 // text. Takes time in proportion to the text. Not thread-safe.

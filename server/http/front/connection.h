@@ -29,7 +29,7 @@ class Connection final : public Exchange {
     kReading,    // waits for a request, or reads one
     kWorking,    // a worker answers
     kSending,    // the answer leaves
-    kLingering,  // everything is sent; incoming bytes are discarded for a while: closing at once
+    kLingering,  // everything is sent; incoming bytes are discarded for a while: an immediate close
                  // would reset the connection, and the client could lose the answer
     kClosed,     // to be destroyed
   };
@@ -82,7 +82,7 @@ class Connection final : public Exchange {
   absl::Time last_progress_at() const { return last_progress_at_; }
   // Refuses a request that has begun, with 503, and gives its memory back.
   void Evict(absl::Time now);
-  // Ends the connection at once; the worker's Write fails from now on.
+  // Ends the connection immediately; the worker's Write fails from now on.
   void Cut();
 
   // --- The worker's thread ---

@@ -262,7 +262,7 @@ bool Front::EvictOne(const std::function<bool(const Entry&)>& may_close, absl::T
     least = loss;
   }
   if (victim == 0) return false;
-  // Close at once; unsent bytes of the answer are lost.
+  // Close immediately; unsent bytes of the answer are lost.
   connections_.at(victim).connection->Evict(now);
   connections_.at(victim).connection->Cut();
   Update(victim);

@@ -18,7 +18,7 @@ template <typename Request>
 struct Protocol {
   const char* path;
   absl::Status (*read)(JsonFields& fields, const ServedModel& model, Request* request);
-  // An estimate, from above, of the whole answer's bytes.
+  // Returns an upper estimate of the whole answer's bytes.
   int64_t (*answer_bytes)(const Request& request);
   absl::StatusOr<std::string> (*write)(const Request& request, const ServedModel& model,
                                        const std::vector<InferenceResult>& results,
@@ -56,7 +56,7 @@ absl::StatusOr<Answer> StreamAnswer(const Protocol<Request>& protocol, Request r
   }};
 }
 
-// The one way from a body to an answer.
+// Turns the body of a request into its answer.
 template <typename Request>
 absl::StatusOr<Answer> RunProtocol(const Protocol<Request>& protocol, const std::string& body,
                                    const Caller& caller, ServingState& state) {

@@ -7,7 +7,7 @@
 // first of each prompt holds the prompt's rows; it returns INTERNAL if a log-probability is NaN or
 // +inf, which JSON cannot express. StreamX sends all updates of `generation`, then the end of the
 // stream; errors become an event. Its `scores` are the prompts' rows if the protocol streams them,
-// and else empty. The functions that answer a route with them are in protocols.cc.
+// and empty otherwise. The functions that answer a route with them are in protocols.cc.
 #pragma once
 
 #include <cstdint>

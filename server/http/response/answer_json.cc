@@ -22,7 +22,7 @@ std::span<const int32_t> Before(const std::vector<int32_t>& ids, size_t i) {
 }
 
 // Returns the tokens of a prompt before position i without the first one: as in vLLM, a token
-// without a log-prob is no context.
+// without a log-prob is not context.
 std::span<const int32_t> BeforeInPrompt(const std::vector<int32_t>& ids, size_t i) {
   return Before(ids, i).subspan(std::min<size_t>(i, 1));
 }

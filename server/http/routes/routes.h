@@ -13,7 +13,7 @@
 namespace taopd {
 
 enum class RouteKind {
-  kProbe,  // for monitors; answers at once, on threads of its own, whatever the other routes do
+  kProbe,  // for monitors; answers immediately, on threads of its own, whatever the other routes do
   kWork,   // may wait for the engine
 };
 
