@@ -3,8 +3,7 @@
 //
 // Only this process parses, compiles and matches what clients send. It runs in a sandbox
 // (sandbox.h), so that no grammar can hurt the server. The main thread reads, one thread compiles
-// and one computes masks, so that the server's messages are read at once even during a long
-// compilation.
+// and one computes masks, so that the server's messages are read even during a long compilation.
 //
 // A compilation or a mask that takes too long, or crashes, ends the process with a crash report.
 // One that runs out of memory fails alone.
@@ -32,8 +31,8 @@
 #include "server/structured/wire.h"
 #include "server/structured/worker/grammar_queue.h"
 #include "server/structured/worker/job_guard.h"
+#include "server/structured/worker/matched_text.h"
 #include "server/structured/worker/sandbox.h"
-#include "server/structured/worker/text.h"
 
 namespace taopd {
 namespace {
@@ -367,7 +366,7 @@ int RunGrammarServer(int fd) {
       if (!server->Take(*std::move(frame))) ::_exit(kExitFailed);
     }
   } while (buffer.ok() && Read(fd, &buffer));
-  ::_exit(kExitOk);  // at once, wherever the other threads are
+  ::_exit(kExitOk);  // without waiting for the other threads
 }
 
 }  // namespace
