@@ -46,7 +46,7 @@ class Families {
   void Counter(const char* name, const char* help, auto value, Labels labels = {}) {
     Add(MetricType::Counter, name, help, value, std::move(labels));
   }
-  // Adds refusals by reason: there was no room at all, or this client had its share.
+  // Adds refusals by reason: the limit was reached, or the client's share of it.
   void Refused(const char* name, const char* help, uint64_t full, uint64_t client_share) {
     Counter(name, help, full, {{"reason", "full"}});
     Counter(name, help, client_share, {{"reason", "client_share"}});
@@ -76,14 +76,13 @@ void AddGraphFamilies(const GraphStats& graphs, Families* families) {
   if (graphs.num_captures == 0) return;
   families->Gauge("taopd_teacher_cuda_graphs", "Batch sizes with a CUDA graph.", graphs.num_graphs);
   families->Counter("taopd_teacher_cuda_graph_captures_total",
-                    "Times that all graphs were captured.", graphs.num_captures);
+                    "Number of times that all graphs were captured.", graphs.num_captures);
   const char* const steps = "taopd_teacher_cuda_graph_steps_total";
-  const char* const help = "Engine steps that a CUDA graph replayed, and others (eager).";
+  const char* const help = "Engine steps, by whether a CUDA graph replayed them.";
   families->Counter(steps, help, graphs.replayed_steps, {{"mode", "replayed"}});
   families->Counter(steps, help, graphs.eager_steps, {{"mode", "eager"}});
   families->Counter("taopd_teacher_cuda_graph_padding_rows_total",
-                    "Rows that were computed to fill a graph's batch, and dropped.",
-                    graphs.padding_rows);
+                    "Rows that were computed only to fill a graph's batch.", graphs.padding_rows);
 }
 
 // Adds the engine's numbers under vLLM's names.
@@ -183,11 +182,11 @@ std::string ServerMetrics::Text(ServingState& state) {
   Families families(registry_.Collect());
   families.Gauge(
       "taopd_teacher_ready",
-      "1 when GET /ready says so: requests are accepted, the engine moves, the canary is "
-      "right.",
+      "1 if GET /ready returns 200: requests are accepted, the engine makes progress, and "
+      "the canary is right.",
       state.Ready().ok() ? 1 : 0);
   families.Gauge("taopd_teacher_canary_ok",
-                 "0 when the canary's scores are not those of the start.",
+                 "0 while the canary's scores differ from those at the start.",
                  state.canary().ok() ? 1 : 0);
   families.Counter("taopd_teacher_canary_recovered_total",
                    "Wrong answers of the canary that the next one did not confirm.",
@@ -200,7 +199,7 @@ std::string ServerMetrics::Text(ServingState& state) {
   families.Gauge("taopd_teacher_message_memory_bytes",
                  "Memory reserved for request bodies and answers.", memory.num_used());
   families.Refused("taopd_teacher_refused_for_memory_total",
-                   "Request bodies and answers refused for want of memory.",
+                   "Request bodies and answers refused because memory was short.",
                    memory.num_refused(ByteBudget::Refusal::kFull),
                    memory.num_refused(ByteBudget::Refusal::kClientShare));
   if (access_log_ != nullptr) {
