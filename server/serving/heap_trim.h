@@ -20,7 +20,7 @@ class HeapTrim {
   static constexpr int64_t kGrowthBytes = int64_t{32} << 20;
   // The minimum time between two trims by Tick if the process has grown in between.
   static constexpr absl::Duration kGrowthInterval = absl::Seconds(5);
-  // The same if it has not grown. What was in use at the last trim may be free now.
+  // The same if it has not grown. Memory that was in use at the last trim may be free now.
   static constexpr absl::Duration kInterval = absl::Seconds(10);
 
   HeapTrim();
@@ -30,7 +30,7 @@ class HeapTrim {
 
   // Call it about every second. It may take some milliseconds.
   void Tick(absl::Time now);
-  // Trims at once if the process has grown. Call it after work that leaves much free memory.
+  // Trims immediately if the process has grown. Call it after work that leaves much free memory.
   void TrimGrowth(absl::Time now);
 
  private:

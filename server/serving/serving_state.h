@@ -35,7 +35,7 @@ namespace taopd {
 // The format in which a model writes tool calls into its text.
 enum class ToolCallFormat {
   kNone,        // calls stay in the text
-  kHermes,      // <tool_call>{"name": .., "arguments": {..}}</tool_call>, as of Qwen
+  kHermes,      // Qwen's: <tool_call>{"name": .., "arguments": {..}}</tool_call>
   kLlama3Json,  // {"name": .., "parameters": {..}}; {..}, perhaps after <|python_tag|>
 };
 
@@ -81,7 +81,7 @@ class ServingState {
         stall_timeout_(stall_timeout),
         message_budget_(max_message_bytes, max_client_share) {}
 
-  // Also ends what SetWeightsDamaged began.
+  // Also clears the error of SetWeightsDamaged.
   void SetReady(std::shared_ptr<const ServedModel> model);
   // Records that a replacement of the weights has failed half-way: no version is served until the
   // next SetReady. Admit still returns the model, whose engine refuses work by itself, because a

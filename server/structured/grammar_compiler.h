@@ -51,8 +51,8 @@ std::vector<std::string> TokenBytesOf(const Tokenizer& tokenizer, int64_t vocab_
 
 class GrammarCompiler {
  public:
-  // Called once, on the compiler's thread, with the grammar or the reason why there is none. Must
-  // not block.
+  // Called once, with the grammar or the reason why there is none, on the host's thread or, if the
+  // request is refused, within Submit. Must not block.
   using Done = std::function<void(absl::StatusOr<std::shared_ptr<Grammar>>)>;
 
   // The program is started when the first grammar is compiled. token_bytes comes from TokenBytesOf;
@@ -77,7 +77,7 @@ class GrammarCompiler {
     std::string field = {};   // the request's field that holds the spec, for messages
     std::string client = {};  // the client's name, for turns
     absl::Time deadline = absl::InfiniteFuture();
-    std::function<bool()> is_gone = nullptr;  // optional; called on the compiler's thread
+    std::function<bool()> is_gone = nullptr;  // optional; Submit calls it on the host's thread
   };
   void Submit(Request request, Done done);
   // Submits the request and waits for the result, or until the client has gone.

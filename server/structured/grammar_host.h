@@ -35,7 +35,7 @@ namespace taopd {
 struct GrammarHostOptions {
   std::string program;  // path of taopd-grammar; empty = beside this program
   GrammarLimits limits;
-  // Wall-clock limits. They are generous, because a busy machine may not run the process at once.
+  // Wall-clock limits. They are generous, because a busy machine may delay the process.
   absl::Duration max_start_wait = absl::Seconds(60);
   absl::Duration max_compile_wait = absl::Seconds(60);
   absl::Duration max_mask_wait = absl::Seconds(30);

@@ -9,7 +9,7 @@ namespace taopd {
 namespace {
 
 // Returns an upper estimate of the depth of the deepest bracket, without recursion. It does not
-// count brackets inside JSON strings and, outside of JSON, brackets after a backslash.
+// count brackets inside JSON strings and, outside JSON, brackets after a backslash.
 int Nesting(std::string_view text, bool is_json) {
   int depth = 0, most = 0;
   bool in_string = false;

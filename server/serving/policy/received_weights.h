@@ -3,9 +3,9 @@
 // They are stored in a directory of their own, which is made for the first part and removed at the
 // end. A restarted server has none of them, and the trainer sends them from the beginning.
 //
-// The model that is served bounds what clients can make it hold: kMaxVersions versions, each with
-// as many bytes as the model and kMaxFiles files. A version beyond that takes the place of the one
-// for which no part has come for the longest time.
+// The served model bounds what clients can store: kMaxVersions versions, each with as many bytes as
+// the model plus kOtherBytes, and kMaxFiles files. A version beyond that replaces the one for which
+// no part has arrived for the longest time.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +56,7 @@ class ReceivedWeights {
   // before, the file starts over. Returns how many bytes of the file have arrived. The errors are
   // those of policy.proto.
   absl::StatusOr<int64_t> Put(const WeightPart& part, int64_t model_bytes);
-  // Returns the directory with the files of a version, or NOT_FOUND if none has come.
+  // Returns the directory with the files of a version, or NOT_FOUND if no part of it has arrived.
   absl::StatusOr<std::string> DirectoryOf(const std::string& version) const;
   // Removes all files. Files that are mapped stay readable.
   void Clear();
@@ -79,7 +79,7 @@ class ReceivedWeights {
 
   const std::string parent_;
   std::string dir_;              // empty until a part comes
-  std::list<Version> versions_;  // the one to which a part has come last is the last one
+  std::list<Version> versions_;  // in the order in which their last parts arrived
 };
 
 }  // namespace taopd
