@@ -50,10 +50,10 @@ absl::Status CanaryRunner::AskAndJudge(absl::Duration stall_timeout) {
 
 std::optional<absl::StatusOr<InferenceResult>> CanaryRunner::TakeAnswer(absl::Duration timeout) {
   absl::MutexLock lock(&asked_->mutex);
-  const auto has_come = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(asked_->mutex) {
+  const auto has_arrived = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(asked_->mutex) {
     return asked_->answer.has_value();
   };
-  asked_->mutex.AwaitWithTimeout(absl::Condition(&has_come), timeout);
+  asked_->mutex.AwaitWithTimeout(absl::Condition(&has_arrived), timeout);
   return std::exchange(asked_->answer, std::nullopt);
 }
 

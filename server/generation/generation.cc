@@ -42,12 +42,12 @@ class Generation::Queue {
     ended_ = true;
   }
   // Waits for an update or the end. Returns false if neither comes within the timeout.
-  bool WaitForNews(absl::Duration timeout) {
+  bool WaitForEvent(absl::Duration timeout) {
     absl::MutexLock lock(&mutex_);
-    const auto has_news = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const auto has_event = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
       return ended_ || !order_.empty();
     };
-    return mutex_.AwaitWithTimeout(absl::Condition(&has_news), timeout);
+    return mutex_.AwaitWithTimeout(absl::Condition(&has_event), timeout);
   }
   absl::Status EarlyError() {
     absl::MutexLock lock(&mutex_);
@@ -100,24 +100,24 @@ Generation::Generation(const GenerationRequest& request, const Caller& caller,
 
 Generation::~Generation() { run_->Cancel(); }
 
-void Generation::AwaitNews() {
-  while (!queue_->WaitForNews(kClientCheckInterval)) {
+void Generation::AwaitEvent() {
+  while (!queue_->WaitForEvent(kClientCheckInterval)) {
     if (!run_->is_cancelled() && is_gone_()) run_->Cancel();
   }
 }
 
 absl::Status Generation::AwaitFirst() {
-  AwaitNews();
+  AwaitEvent();
   return queue_->EarlyError();
 }
 
 absl::StatusOr<std::optional<ChoiceUpdate>> Generation::Next() {
-  AwaitNews();
+  AwaitEvent();
   return queue_->Take();
 }
 
 absl::StatusOr<std::vector<InferenceResult>> Generation::Finish() {
-  AwaitNews();  // there are no updates: this is the end
+  AwaitEvent();  // the end, because there are no updates
   return queue_->TakeAll();
 }
 

@@ -42,7 +42,7 @@ class Generation {
   class Queue;
 
   // Waits for the next update or the end. Cancels the work if the client goes meanwhile.
-  void AwaitNews();
+  void AwaitEvent();
 
   const std::shared_ptr<const ServedModel> model_;
   const std::function<bool()> is_gone_;

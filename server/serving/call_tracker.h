@@ -22,11 +22,11 @@ class CallTracker {
   // Blocks until no call is left or `deadline` has passed.
   void WaitUntilIdle(absl::Time deadline) {
     absl::MutexLock lock(&mutex_);
-    mutex_.AwaitWithDeadline(absl::Condition(this, &CallTracker::Idle), deadline);
+    mutex_.AwaitWithDeadline(absl::Condition(this, &CallTracker::IsIdle), deadline);
   }
 
  private:
-  bool Idle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return num_active_ == 0; }
+  bool IsIdle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return num_active_ == 0; }
 
   absl::Mutex mutex_;
   int64_t num_active_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -92,12 +92,12 @@ class GrammarMask final : public LogitMask {
   bool IsReady(std::span<const int32_t> generated_ids, absl::Duration wait) override {
     Prepare(generated_ids);
     absl::MutexLock lock(&text_->mutex);
-    const auto has_come = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(text_->mutex) {
+    const auto has_arrived = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(text_->mutex) {
       return text_->position == num_asked_ || !text_->failure.ok();
     };
     if (wait > absl::ZeroDuration())
-      text_->mutex.AwaitWithTimeout(absl::Condition(&has_come), wait);
-    return has_come() || absl::Now() - asked_at_ >= text_->grammar->max_mask_wait_;
+      text_->mutex.AwaitWithTimeout(absl::Condition(&has_arrived), wait);
+    return has_arrived() || absl::Now() - asked_at_ >= text_->grammar->max_mask_wait_;
   }
 
  private:

@@ -74,7 +74,7 @@ class ResetRate {
     return true;
   }
   // Returns whether all counted resets have expired.
-  bool IsForgotten(absl::Time now) const {
+  bool HasExpired(absl::Time now) const {
     return num_taken_ <= kPerSecond * absl::ToDoubleSeconds(now - counted_at_);
   }
 

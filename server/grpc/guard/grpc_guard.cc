@@ -191,7 +191,7 @@ void GrpcGuard::Tick(absl::Time now) {
   }
   ForEach([now](GuardedConnection& connection) { connection.CheckDeadlines(now); });
   std::erase_if(clients_, [now](const auto& client) {
-    return client.second.num_connections == 0 && client.second.resets.IsForgotten(now);
+    return client.second.num_connections == 0 && client.second.resets.HasExpired(now);
   });
 }
 
