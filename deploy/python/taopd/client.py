@@ -30,7 +30,7 @@ class Teacher(Connection):
         api_key: sent as `authorization: Bearer KEY`.
         tls: files for TLS.
         retries: limits of attempts and pauses; retry.py has the rules.
-        max_in_flight: requests of batches that are sent at once; others wait in the client.
+        max_in_flight: maximum number of concurrent requests of batches; others wait in the client.
     """
 
     def __init__(self, endpoint: str, *, api_key: str | None = None, tls: Tls | None = None,
@@ -114,7 +114,7 @@ class Teacher(Connection):
             call.cancel()
 
     def generate(self, token_ids: Ids, max_new_tokens: int, **options: Any) -> list[Generation]:
-        """Generates `n` sequences from one prompt, and returns them in order. `options`: those of GenerateRequest."""
+        """Generates `n` sequences from one prompt, and returns them in order. GenerateRequest has the options."""
         request = GenerateRequest(token_ids, max_new_tokens, **options)
         if request.stream_tokens:
             raise ValueError("stream_tokens is for generate_stream")

@@ -1,4 +1,4 @@
-"""What the two clients share: the connection to a teacher, and how arguments become requests."""
+"""The common part of the two clients: the connection to a teacher, and the requests of a batch."""
 
 import concurrent.futures
 import contextlib
@@ -78,7 +78,7 @@ class Endpoint:
 
 
 def calls(channel: Any) -> dict[str, Any]:
-    """Method -> the callable of the channel. Requests are bytes, replies are dicts of their fields."""
+    """Returns {method: callable of the channel}. Requests are bytes, replies are dicts of their fields."""
     kinds = {"GetTeacherInfo": channel.unary_unary, "Score": channel.unary_unary, "ScoreStream": channel.stream_stream,
              "Generate": channel.unary_stream}
     return {method: make(SERVICE + method, response_deserializer=functools.partial(wire.decode, REPLIES[method]))
@@ -118,7 +118,7 @@ class Connection:
                                NEVER_S) from refusal
 
     def _named(self, request: ScoreRequest) -> ScoreRequest:
-        """Gives a request without a request_id the next number. Safe for threads, because itertools.count is."""
+        """Gives a request without a request_id the next number. Thread-safe, because itertools.count is."""
         if not request.request_id:
             return dataclasses.replace(request, request_id=f"{next(self._numbers)}")
         return request

@@ -75,7 +75,7 @@ class Scores:
         sampled_ranks: [R] its rank, from 1.
         entropy: [R] of the whole distribution, in nats.
         candidate_logprobs: [R, M] the log-probs of candidate_ids.
-        candidate_log_tail: [R] the log of the probability outside of the row's ids and candidates.
+        candidate_log_tail: [R] the log of the probability outside the row's ids and candidates.
         log_support_mass, log_sum_exp: [R] of the row's ids, and of logits / temperature.
         dense_logprobs: [R, V] the log-probs of every id.
     """
@@ -182,7 +182,7 @@ class ScoreRequest:
         return TeacherError(grpc.StatusCode.DATA_LOSS, f"the reply to request {self.request_id!r}: {problem}")
 
     def result_of(self, reply: dict[str, Any], info: TeacherInfo) -> Scores | TeacherError:
-        """The result in a message of ScoreStream."""
+        """Returns the result in a message of ScoreStream."""
         if reply["error"] is not None:
             return TeacherError(status_code(reply["error"]["code"]), reply["error"]["message"])
         if reply["response"] is None:
@@ -203,7 +203,7 @@ class Generation:
         logprobs: [G] the log-probs under softmax(processed logits / temperature), before min_p, top_k and top_p.
         raw_logprobs: [G] those under softmax(logits), if requested, else None.
         finish_reason: "stop", "length", or None if more tokens follow.
-        revision: empty if more tokens follow.
+        revision: the weights that generated the tokens; the same for all tokens of a sequence.
     """
     index: int
     token_ids: npt.NDArray[np.int32]

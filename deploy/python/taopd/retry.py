@@ -26,7 +26,7 @@ _ONCE = {grpc.StatusCode.DATA_LOSS, grpc.StatusCode.INTERNAL, grpc.StatusCode.UN
 
 
 class TeacherError(Exception):
-    """A request that failed for good.
+    """A request that failed and is not tried again.
 
     Attributes:
         code: the grpc.StatusCode.
