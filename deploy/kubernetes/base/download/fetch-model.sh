@@ -13,8 +13,8 @@ case $SOURCE in
     name=${SOURCE#hf://}
     revision=main
     case $name in *@*) revision=${name#*@} name=${name%@*} ;; esac
-    # Without the weights of PyTorch, *.bin and *.pth: one pattern, because versions of hf differ
-    # in how to give several.
+    # The pattern leaves out PyTorch's weights, *.bin and *.pth. It is a single one, because versions
+    # of hf differ in how they take several.
     hf download "$name" --revision "$revision" --local-dir "$part" --exclude '*.[bp][it][nh]'
     ;;
   # --delete removes what an interrupted download has left under other names.
@@ -26,7 +26,7 @@ case $SOURCE in
 esac
 rm -rf "$part/.cache"
 if [ ! -e "$part/config.json" ]; then
-  echo "$SOURCE has no config.json: it is no model" >&2
+  echo "$SOURCE has no config.json: it is not a model" >&2
   exit 65
 fi
 if [ -e "$part/SHA256SUMS" ]; then
