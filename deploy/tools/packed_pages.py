@@ -59,7 +59,7 @@ def pack_all(tree):
         path.write_text(pack(path.read_text(encoding="ascii"), path.relative_to(tree), tree), encoding="ascii")
 
 
-def strangers(tree):
+def missing_paths(tree):
     """Yields page:line: path for each path in the package's pages that the package lacks."""
     for path in sorted(tree.rglob("*.md")):
         for number, line in enumerate(path.read_text(encoding="ascii").splitlines(), 1):

@@ -111,7 +111,7 @@ class TreeTest(unittest.TestCase):
 
     def test_pages(self):
         """Every path in the package's pages is in the package, or is said to be of the source tree."""
-        self.assertEqual(list(packed_pages.strangers(self.tree)), [])
+        self.assertEqual(list(packed_pages.missing_paths(self.tree)), [])
         pages = {str(path.relative_to(self.tree)) for path in self.tree.rglob("*.md")}
         self.assertGreater(len(pages), 20)
         self.assertEqual([page for pattern in packed_pages.DEVELOPERS for page in self.tree.glob(pattern)], [])
@@ -201,9 +201,9 @@ class FaultsTest(unittest.TestCase):
         self.assertEqual(packed, "Run `bin/taopd-teacher`; see [there](there.md#there), away and sources.\n"
                          "`deploy/setup --tests` (source tree) and tests/bench (source tree)\n```sh\ndocs/there.md\n```\n")
         (self.path / "docs/page.md").write_text(packed)
-        self.assertEqual(list(packed_pages.strangers(self.path)), [])
+        self.assertEqual(list(packed_pages.missing_paths(self.path)), [])
         (self.path / "docs/page.md").write_text(packed_pages.pack(text.format("deploy/setup --tests"), "docs/page.md", self.path))
-        self.assertEqual(list(packed_pages.strangers(self.path)), ["docs/page.md:4: deploy/setup"])
+        self.assertEqual(list(packed_pages.missing_paths(self.path)), ["docs/page.md:4: deploy/setup"])
 
     def test_search_path(self):
         program = shutil.copy(BIN_DIR / "taopd-teacher", self.path / "program")
