@@ -20,7 +20,7 @@ def _log_softmax(logits):
 
 
 def _policies(rng):
-    """Random logits of a student and log-probs of a teacher whose support is its top k."""
+    """Returns random logits of a student, log-probs of a teacher, and the teacher's top k as the support."""
     logits = [rng.gauss(0, 1.5) for _ in range(VOCABULARY)]
     log_q = _log_softmax([rng.gauss(0, 2) for _ in range(VOCABULARY)])
     support = sorted(range(VOCABULARY), key=lambda v: -log_q[v])[:K]
@@ -38,13 +38,13 @@ def _cases(policies):
 
 
 def _exact(log_p, log_q):
-    """The full reverse KL and its gradient with respect to the logits."""
+    """Returns the full reverse KL and its gradient with respect to the logits."""
     value = sum(math.exp(a) * (a - b) for a, b in zip(log_p, log_q))
     return value, [math.exp(a) * (a - b - value) for a, b in zip(log_p, log_q)]
 
 
 def _paper_gap(log_p, log_q, support):
-    """Var(EMA-PG) - Var(SC-TA-OPD) (paper, Discussion of EMA-PG)."""
+    """Returns Var(EMA-PG) - Var(SC-TA-OPD) by the paper's formula, and whether the student's tail is the larger one."""
     outside = [v for v in range(VOCABULARY) if v not in support]
     p_tail, q_tail = (sum(math.exp(log[v]) for v in outside) for log in (log_p, log_q))
     ratio = math.log(p_tail / q_tail)

@@ -1,4 +1,4 @@
-"""The runs that the claims rest on."""
+"""The runs on which the claims rest."""
 
 import dataclasses
 

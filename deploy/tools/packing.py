@@ -1,4 +1,4 @@
-"""What deploy/release and deploy/wheel share: version and time of the release, programs, libraries, licenses and documents."""
+"""The common part of deploy/release and deploy/wheel: version and time, programs, libraries, licenses and documents."""
 
 import functools
 import hashlib
@@ -29,7 +29,7 @@ def version():
     return re.search(r"project\(taopd VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text())[1]
 
 
-@functools.cache  # a commit meanwhile must not split the times
+@functools.cache  # a commit made meanwhile must not change the time
 def epoch():
     """Returns the time of this release in seconds since 1970."""
     if os.environ.get("SOURCE_DATE_EPOCH"):

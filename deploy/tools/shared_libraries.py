@@ -25,7 +25,7 @@ class LibraryError(Exception):
 
 def needed(program):
     """Returns name -> path of every library that `program` loads, without those of the C library."""
-    # NVIDIA's packages beside LibTorch go before a CUDA toolkit of the system.
+    # NVIDIA's packages beside LibTorch take precedence over a CUDA toolkit of the system.
     torch = ldd(program)[0].get("libtorch_cuda.so")
     directories = sorted(torch.parents[2].glob("nvidia/*/lib")) if torch else []
     found, unread = {}, [pathlib.Path(program)]
@@ -77,12 +77,12 @@ def needed_glibc(path):
 def search_in(path, directory):
     """Lets the loader look for the libraries of the program at `path`, and for theirs, in `directory` only.
 
-    The place of the old search path is overwritten, so it must be as long. DT_RPATH, unlike DT_RUNPATH, is also
-    followed for the needs of the libraries themselves.
+    It overwrites the old search path, so `directory` must not be longer. DT_RPATH, unlike DT_RUNPATH, also holds for
+    the libraries that these libraries need.
     """
     data = bytearray(pathlib.Path(path).read_bytes())
     if data[:6] != b"\x7fELF\x02\x01":
-        raise LibraryError(f"{path} is no 64-bit little-endian ELF file")
+        raise LibraryError(f"{path} is not a 64-bit little-endian ELF file")
     header_offset, = struct.unpack_from("<Q", data, 32)
     header_size, num_headers = struct.unpack_from("<HH", data, 54)
     segments = [struct.unpack_from("<IIQQQQ", data, header_offset + i * header_size) for i in range(num_headers)]

@@ -29,7 +29,7 @@ class Wandb:
 
     def log(self, points):
         """`points`: (step, time in seconds or None, {metric: value}). The package sends them
-        by a process of its own."""
+        from a process of its own."""
         for step, time_s, values in points:
             self.last_time = {"_timestamp": time_s} if time_s else {}
             self.run.log({**values, **self.last_time}, step=step)

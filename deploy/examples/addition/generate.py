@@ -36,15 +36,15 @@ CONNECTIVES = (
 ).split()
 
 SYMBOLS = "0123456789+=#"
-# In the vocabulary, never in the data: together with the letters and the merges' halves more than half
-# of the 128 ids.
+# These are in the vocabulary and never in the data. With the letters and the halves of merges, they are
+# more than half of the 128 ids.
 UNUSED_SYMBOLS = "\n.,-*/():;?!'\""
 
 
 # ---- Tokenizer ----------------------------------------------------------------------------------
 
 def byte_level(text):
-    """Text as GPT-2's byte-level alphabet spells it; only the two ASCII characters that differ here."""
+    """Returns the text in GPT-2's byte-level alphabet. It knows only the two ASCII characters that differ here."""
     return text.replace(" ", "\u0120").replace("\n", "\u010a")
 
 

@@ -83,7 +83,7 @@ class Llama:
 
 
 def sample_stories(model_dir, count, num_tokens, rng):
-    """[count][1 + num_tokens] token ids that start with BOS."""
+    """Returns [count][1 + num_tokens] token ids that start with BOS."""
     model = Llama(model_dir)
     stories = [[BOS] for _ in range(count)]
     for _ in range(num_tokens):

@@ -40,7 +40,7 @@ CONFIG = {
 
 
 def tensor_shapes():
-    """Name -> shape, by the names of LlamaForCausalLM. A matrix is [outputs, inputs]."""
+    """Returns {name: shape}, with the names of LlamaForCausalLM. A matrix is [outputs, inputs]."""
     hidden, inner, size = CONFIG["hidden_size"], CONFIG["intermediate_size"], CONFIG["head_dim"]
     queries, keys = CONFIG["num_attention_heads"] * size, CONFIG["num_key_value_heads"] * size
     shapes = {"model.embed_tokens.weight": (CONFIG["vocab_size"], hidden), "model.norm.weight": (hidden,)}
@@ -61,7 +61,7 @@ def tensor_shapes():
 
 
 def normal(rng):
-    """Box and Muller's method: random() alone is the same in every version of Python."""
+    """Draws by Box and Muller's method, because only random() is the same in every version of Python."""
     return math.sqrt(-2 * math.log(1 - rng.random())) * math.cos(2 * math.pi * rng.random())
 
 

@@ -63,7 +63,7 @@ class TaopdDistillationTrainer(DistillationTrainer):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--teacher", required=True, help="grpc://HOST:PORT of a taopd-teacher")
-    parser.add_argument("--api-key", help="of the teacher")
+    parser.add_argument("--api-key", help="key of the teacher")
     parser.add_argument("--student", required=True, help="model directory, or a name of the Hugging Face hub")
     parser.add_argument("--prompts", required=True, help="JSON lines with the key prompt")
     parser.add_argument("--output", required=True, help="directory of the trained student")

@@ -214,7 +214,7 @@ class FaultsTest(unittest.TestCase):
             shared_libraries.needed(program)
         text = self.path / "text"
         text.write_text("no program at all")
-        with self.assertRaisesRegex(shared_libraries.LibraryError, "no 64-bit"):
+        with self.assertRaisesRegex(shared_libraries.LibraryError, "not a 64-bit"):
             shared_libraries.search_in(text, "/x")
 
     def test_libraries_that_are_opened_at_run_time(self):
