@@ -107,7 +107,7 @@ class DocsSiteTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as directory:
             pathlib.Path(directory, "mine").touch()
             done = build(pathlib.Path(directory), code=1)
-            self.assertIn("holds something else", done.stderr)
+            self.assertIn("holds something other", done.stderr)
             self.assertTrue(pathlib.Path(directory, "mine").exists())
 
 
