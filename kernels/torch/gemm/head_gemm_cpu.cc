@@ -10,10 +10,14 @@
 namespace taopd {
 namespace {
 
-// The products of the vocabulary with the gradient are summed in this many parts, which are then
-// added in order. That many threads can share a backward pass, and their number does not change the
-// result.
-constexpr int64_t kSlices = 16;
+// Returns in how many parts the products of the vocabulary with the gradient are summed, which are
+// then added in order. That many threads can share a backward pass, and their number does not
+// change the result.
+int64_t NumSlices(const at::Tensor& lm_head_VH) {
+  constexpr int64_t kMaxSlices = 16;
+  return IsSmallHead(lm_head_VH) ? 1
+                                 : std::min(kMaxSlices, NumVocabularyBlocks(lm_head_VH.size(0)));
+}
 
 // logits[n][first + v] = block[v][n] for num rows of the block.
 void StoreTransposed(const float* block, int64_t block_stride, int64_t num, int64_t num_rows,
@@ -49,9 +53,9 @@ bool CpuHeadRecomputes(const at::Tensor& lm_head_VH, const cpu::PackedGemm& gemm
   return UsesPairs(lm_head_VH, gemm) && gemm.row_tile >= kRowsOfAmx;
 }
 
-int64_t CpuHeadBackwardBytesPerRow(int64_t hidden_size) {
+int64_t CpuHeadBackwardBytesPerRow(const at::Tensor& lm_head_VH) {
   // hidden as float32 and as panels, and one partial d_hidden per slice.
-  return hidden_size * static_cast<int64_t>(sizeof(float)) * (2 + kSlices);
+  return lm_head_VH.size(1) * static_cast<int64_t>(sizeof(float)) * (2 + NumSlices(lm_head_VH));
 }
 
 void CpuHeadLogitBlocks(const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
@@ -104,8 +108,7 @@ at::Tensor CpuHeadBackward(const cpu::LogitGradient& d_logits, const at::Tensor&
     logits = std::make_unique<const PairLogitBlocks>(hidden_CH, weights_VH, gemm);
   }
 
-  const int64_t num_slices =
-      IsSmallHead(weights_VH) ? 1 : std::min(kSlices, NumVocabularyBlocks(weights_VH.size(0)));
+  const int64_t num_slices = NumSlices(weights_VH);
   const at::Tensor partial_SCH = at::zeros({num_slices, num_rows, h}, at::kFloat);
   ParallelLoop(num_slices, 1, [&](int64_t begin, int64_t end) {
     for (int64_t slice = begin; slice < end; ++slice) {

@@ -53,7 +53,7 @@ bool IsSmallHead(const at::Tensor& lm_head_VH);
 int64_t CpuHeadRowTile(const at::Tensor& lm_head_VH, const cpu::PackedGemm& gemm);
 
 // Returns the bytes that CpuHeadBackward allocates for each row of a chunk.
-int64_t CpuHeadBackwardBytesPerRow(int64_t hidden_size);
+int64_t CpuHeadBackwardBytesPerRow(const at::Tensor& lm_head_VH);
 
 // Returns whether computing logits a second time takes less time than another pass over lm_head
 // and d_lm_head. The exps of a chunk then need not be kept.

@@ -9,6 +9,24 @@
 #include "kernels/torch/kernel_choice.h"
 
 namespace taopd {
+namespace {
+
+// On the CPU, a loop on this thread takes less time than LibTorch takes to wake another one.
+std::pair<int32_t, int32_t> SmallestAndLargest(const at::Tensor& ids) {
+  if (!ids.is_cpu() || !ids.is_contiguous()) {
+    const auto [smallest, largest] = at::aminmax(ids);
+    return {smallest.item<int32_t>(), largest.item<int32_t>()};
+  }
+  const int32_t* const data = ids.const_data_ptr<int32_t>();
+  int32_t smallest = data[0], largest = data[0];
+  for (int64_t i = 1; i < ids.numel(); ++i) {
+    smallest = std::min(smallest, data[i]);
+    largest = std::max(largest, data[i]);
+  }
+  return {smallest, largest};
+}
+
+}  // namespace
 
 int64_t HeadMatrix::vocab_size() const {
   return packed != nullptr ? packed->num_outputs() : lm_head_VH.size(0);
@@ -39,9 +57,8 @@ void CheckHeadInputs(const at::Tensor& hidden_NH, const HeadMatrix& head) {
 
 void CheckIds(const at::Tensor& ids, const char* name, int32_t lowest, int64_t vocab_size) {
   if (ids.numel() == 0) return;
-  const auto [low, high] = at::aminmax(ids);
-  TORCH_CHECK(low.item<int32_t>() >= lowest && high.item<int32_t>() < vocab_size, name,
-              " holds ids in [", low.item<int32_t>(), ", ", high.item<int32_t>(),
+  const auto [low, high] = SmallestAndLargest(ids);
+  TORCH_CHECK(low >= lowest && high < vocab_size, name, " holds ids in [", low, ", ", high,
               "], outside of the vocabulary [0, ", vocab_size, ")");
 }
 

@@ -133,7 +133,7 @@ void RunInTiles(const HeadCall& call, const at::Tensor& d_lm_head_VH) {
         num <= kRowsOfTile / 4 ? 1 : std::min(kMaxTiles, RoundUp(CeilDiv(num, kRowsOfTile), 4));
     at::Tensor d_lm_heads_TVH;
     if (d_lm_head_VH.defined()) {
-      d_lm_heads_TVH = at::zeros({num_tiles, call.weights_VH.size(0), call.weights_VH.size(1)},
+      d_lm_heads_TVH = at::empty({num_tiles, call.weights_VH.size(0), call.weights_VH.size(1)},
                                  d_lm_head_VH.options());
     }
     ParallelLoop(num_tiles, 1, [&](int64_t begin_tile, int64_t end_tile) {
@@ -142,9 +142,10 @@ void RunInTiles(const HeadCall& call, const at::Tensor& d_lm_head_VH) {
       cpu::StudentChunk chunk(call.options, MutableDataOrNull(exps_VC));
       for (int64_t tile = begin_tile; tile < end_tile; ++tile) {
         const int64_t begin = num * tile / num_tiles, end = num * (tile + 1) / num_tiles;
+        at::Tensor d_lm_head_of_tile_VH;
+        if (d_lm_heads_TVH.defined()) d_lm_head_of_tile_VH = d_lm_heads_TVH.select(0, tile).zero_();
         if (begin == end) continue;
-        RunChunk(call, first + begin, end - begin, &chunk,
-                 d_lm_heads_TVH.defined() ? d_lm_heads_TVH.select(0, tile) : at::Tensor());
+        RunChunk(call, first + begin, end - begin, &chunk, d_lm_head_of_tile_VH);
       }
     });
     for (int64_t tile = 0; d_lm_head_VH.defined() && tile < num_tiles; ++tile) {
@@ -162,7 +163,7 @@ HeadOutput StudentHeadCpu(const at::Tensor& hidden_NH, const at::Tensor& lm_head
   HeadCall call = MakeHeadCall(hidden_NH, lm_head_VH, targets, options, gemm, &output);
   const int64_t num_rows = hidden_NH.size(0);
   const int64_t row_bytes = cpu::StudentChunk::BytesPerRow(call.options, call.targets.k) +
-                            CpuHeadBackwardBytesPerRow(call.weights_VH.size(1));
+                            CpuHeadBackwardBytesPerRow(call.weights_VH);
   const int64_t gradient_bytes = call.weights_VH.numel() * static_cast<int64_t>(sizeof(float));
   // The bytes of all tiles, so that the choice does not depend on the number of threads.
   const int64_t tiles_bytes = kMaxTiles * (gradient_bytes + kRowsOfTile * row_bytes);
@@ -174,7 +175,7 @@ HeadOutput StudentHeadCpu(const at::Tensor& hidden_NH, const at::Tensor& lm_head
       call.keeps_exps = false;
       const int64_t fewer_bytes =
           cpu::StudentChunk::BytesPerRow(call.options, call.targets.k, /*with_exps=*/false) +
-          CpuHeadBackwardBytesPerRow(call.weights_VH.size(1));
+          CpuHeadBackwardBytesPerRow(call.weights_VH);
       max_rows = std::max<int64_t>(1, options.workspace_bytes / fewer_bytes);
     }
     RunInChunks(call, RowsOfChunk(num_rows, max_rows, CpuHeadRowTile(call.weights_VH, gemm)),
