@@ -300,17 +300,19 @@ TAOPD_ALWAYS_INLINE void ExpOfVector(Doubles* x_and_exp) {
   constexpr double kLog2Low = 0x1.a39ef35793c76p-33;
   constexpr double kRound = 6755399441055744.0;  // 1.5 * 2^52: adding it rounds to an integer
   constexpr double kSmallest = -708;
-  constexpr double kCoefficients[] = {
-      1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040,
-      1.0 / 720,      1.0 / 120,     1.0 / 24,     1.0 / 6,     0.5};
   const Doubles x = *x_and_exp;
   const Doubles bounded = x < kSmallest ? Doubles{} + kSmallest : x;  // a NaN stays
   const Doubles shifted = bounded * kLog2e + kRound;
   const Doubles n = shifted - kRound;
   const Doubles r = (bounded - n * kLog2High) - n * kLog2Low;
-  Doubles sum = Doubles{} + 1.0 / 479001600;
-  for (const double coefficient : kCoefficients) sum = sum * r + coefficient;
-  const Doubles e = sum * r * r + r + 1.0;
+  // Estrin's scheme: pairs of terms do not wait for each other.
+  const Doubles r2 = r * r;
+  const Doubles r4 = r2 * r2;
+  const Doubles from_2 = (0.5 + r * (1.0 / 6)) + (1.0 / 24 + r * (1.0 / 120)) * r2;
+  const Doubles from_6 = (1.0 / 720 + r * (1.0 / 5040)) + (1.0 / 40320 + r * (1.0 / 362880)) * r2;
+  const Doubles from_10 = (1.0 / 3628800 + r * (1.0 / 39916800)) + r2 * (1.0 / 479001600);
+  const Doubles sum = from_2 + (from_6 + from_10 * r4) * r4;
+  const Doubles e = sum * r2 + r + 1.0;
   // The last bits of `shifted` are n; the shift drops the bits before them.
   const Doubles power = (Doubles)(((LongBits)shifted + 1023) << 52);
   *x_and_exp = x < kSmallest ? Doubles{} : e * power;

@@ -138,7 +138,7 @@ TAOPD_HOST_DEVICE inline StudentRowGradient FinishStudentRow(const ObjectiveTerm
 // overflow. In that case it is 2^-24 of the largest entry over the sum of the exponentials, which
 // adds a dense gradient of less than 6e-8 of that entry.
 TAOPD_HOST_DEVICE inline double RowScale(double dense, double largest_entry, double sum) {
-  const double smallest = std::ldexp(largest_entry, -24) / (sum > 1 ? sum : 1.0);
+  const double smallest = largest_entry * 0x1p-24 / (sum > 1 ? sum : 1.0);
   if (!(std::fabs(dense) < smallest)) return dense;  // a NaN stays
   return dense < 0 ? -smallest : smallest;
 }
@@ -177,12 +177,14 @@ TAOPD_HOST_DEVICE inline float WriteRowEntries(const StudentRowInput& input,
     ids[j] = j < input.k ? input.ids[j] : -1;
     values[j] = j < input.k ? static_cast<float>(support_gradient[j] * inverse) : 0;
   }
+  ids[k] = -1;
+  values[k] = 0;
+  if (row.sampled_index >= 0 || row.sampled == 0) return scale;
   // y is outside of the support: its part of the dense gradient plus the sampled token's own.
   const double x = (static_cast<double>(input.sampled_logit) - input.rest.reference) * input.scale;
   const double dense_y = with_dense && scale != 0 ? dense / scale * std::exp(x) : 0;
-  const bool outside = row.sampled_index < 0 && row.sampled != 0;
-  ids[k] = outside ? input.sampled_id : -1;
-  values[k] = outside ? static_cast<float>(dense_y + row.sampled * inverse) : 0;
+  ids[k] = input.sampled_id;
+  values[k] = static_cast<float>(dense_y + row.sampled * inverse);
   return scale;
 }
 

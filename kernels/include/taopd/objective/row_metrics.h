@@ -87,22 +87,16 @@ TAOPD_HOST_DEVICE inline Real TailGrowthCovariance(const ObjectiveRow<Real>& row
   for (int32_t j = 0; j < row.k; ++j) mass += row.p[j];
   if (mass == 0) return 0;
   const Real inverse = 1 / mass;
-  Real mean_p = 0;
-  Real mean_r = 0;
-  for (int32_t j = 0; j < row.k; ++j) {
-    const Real p = row.p[j] * inverse;
-    int32_t ignored = 0;
-    mean_p += p * p;
-    mean_r += p * objectives::WeightedLogRatio(row.log_p[j], row.log_q[j], &ignored);
-  }
-  Real covariance = 0;
+  Real mean_p = 0, mean_r = 0, mean_pr = 0;
   for (int32_t j = 0; j < row.k; ++j) {
     const Real p = row.p[j] * inverse;
     int32_t ignored = 0;
     const Real r = objectives::WeightedLogRatio(row.log_p[j], row.log_q[j], &ignored);
-    covariance += p * (p - mean_p) * (r - mean_r);
+    mean_p += p * p;
+    mean_r += p * r;
+    mean_pr += p * p * r;
   }
-  return covariance;
+  return mean_pr - mean_p * mean_r;
 }
 
 // The mean of q (log p - log q) over the support's tokens with in_student_top_k[j] != 0; 0 if there
