@@ -8,6 +8,20 @@
 
 namespace taopd::cpu {
 
+// Returns whether the next kComparedAtOnce numbers are all less than `bound`; a NaN is not.
+inline constexpr int64_t kComparedAtOnce = 16;
+inline bool AreAllBelow(const float* x, float bound) {
+  typedef float Floats __attribute__((vector_size(16)));
+  typedef int32_t Masks __attribute__((vector_size(16)));
+  Floats next[kComparedAtOnce / 4];
+  std::memcpy(next, x, sizeof(next));
+  const Masks is_below =
+      (next[0] < bound) & (next[1] < bound) & (next[2] < bound) & (next[3] < bound);
+  uint64_t halves[2];
+  std::memcpy(halves, &is_below, sizeof(halves));
+  return (halves[0] & halves[1]) == ~uint64_t{0};
+}
+
 // Returns the k-th largest of 16 kVectors maxima, each over every (16 kVectors)-th number.
 template <int kVectors>
 inline float KthLargestOfLanes(const float* x, int64_t num, int32_t k) {
