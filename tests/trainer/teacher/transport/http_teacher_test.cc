@@ -242,7 +242,7 @@ TEST_P(HttpTeacherTest, ScoresThatJumpHaveNoCanary) {
   teacher.lowers_by = [](int num_replies) { return 0.0625f * static_cast<float>(num_replies % 5); };
   ::testing::internal::CaptureStderr();
   const TeacherInfo info = InfoOf(FastHttpOptions(teacher));
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("they are not cached"));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("scores are not cached"));
   EXPECT_FALSE(info.has_stable_scores);
   EXPECT_EQ(info.Identity(), info.revision);
 }
