@@ -107,7 +107,7 @@ class TeacherApp {
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
-    // If there is nothing to reload, SIGHUP keeps its default effect and ends the program.
+    // If there is nothing to reload or to reopen, SIGHUP keeps its default effect.
     if (!options_.api_key_file.empty() || tls_.paths().enabled() || !options_.access_log.empty())
       sigaddset(&signals, SIGHUP);
     ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // inherited by every thread started later

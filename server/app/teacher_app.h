@@ -20,12 +20,13 @@ using ModelLoader = std::function<absl::StatusOr<std::shared_ptr<ServedModel>>()
 // process has not ended 10 s after that, because a step of the engine never returns, it is ended
 // with kExitInternal (EndWatch). A second signal ends it immediately.
 //
-// SIGHUP reloads the file of keys and the certificates, if there are any.
+// SIGHUP reloads the file of keys and the certificates and reopens the access log, where there are
+// any; otherwise it ends the program.
 //
-// Call it from the main thread of a process that has no other threads: it blocks SIGTERM and SIGINT
-// in the calling thread before it starts any. If a signal comes while the model is loading, the
-// loading thread still runs when this function returns; end the process with LeaveProcess
-// (common/base/run_main.h).
+// Call it from the main thread of a process that has no other threads: it blocks SIGTERM, SIGINT
+// and, where there is something to reload, SIGHUP in the calling thread before it starts any. If a
+// signal comes while the model is loading, the loading thread still runs when this function
+// returns; end the process with LeaveProcess (common/base/run_main.h).
 int RunTeacher(const TeacherOptions& options, const ModelLoader& load, std::ostream& out);
 
 // Returns the exit code of a program that cannot serve or plan a model because of this error.

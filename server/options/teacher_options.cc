@@ -212,8 +212,9 @@ void TeacherOptions::DeclareServing(SettingTable& v) {
                          "{\"http_port\", \"grpc_port\", \"pid\"}.");
   v.Setting<std::string>(
       "access_log", &access_log,
-      "File to which a line of JSON is appended for each request, without prompts and keys. - "
-      "means the standard output. If it is empty, there is no log.");
+      "File to which a line of JSON is appended for each request, without prompts and keys. On "
+      "SIGHUP, the server reopens it. - means the standard output. If it is empty, there is no "
+      "log.");
   v.Setting<std::string>("trace", &trace,
                          "File to which a timeline of all sequences is written at the end, in the "
                          "Chrome trace format. If it is empty, there is none.");
