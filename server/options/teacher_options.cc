@@ -72,6 +72,9 @@ absl::Status ValidateCudaGraphs(const TeacherOptions& options) {
 
 void TeacherOptions::Declare(SettingTable& v) {
   DeclareModel(v);
+  DeclareNetwork(v);
+  DeclareGrpc(v);
+  DeclareDevice(v);
   DeclareEngine(v);
   DeclareServing(v);
 }
@@ -95,12 +98,76 @@ void TeacherOptions::DeclareModel(SettingTable& v) {
   v.Setting<std::string>(
       "served_model_name", &served_model_name,
       "Name of the model in requests and answers. If it is empty, it is the value of --model.");
+}
+
+void TeacherOptions::DeclareNetwork(SettingTable& v) {
   v.Setting("host", &host, "Address to listen on.", NotEmpty());
   v.Setting("port", &port, "HTTP port. 0 lets the system choose one.", Between<int64_t>(0, 65535));
   v.Setting("grpc_port", &grpc_port, "gRPC port. 0 lets the system choose one.",
             Between<int64_t>(0, 65535));
-  DeclareNetwork(v);
-  DeclareGrpc(v);
+  v.Setting(
+      "health_port", &health_port,
+      "HTTP port for /health, /health_generate, /ping, /ready and /metrics only, without TLS and "
+      "keys. 0 means none.",
+      Between<int64_t>(0, 65535));
+  v.Setting<std::string>(
+      "ssl_certfile", &ssl_certfile,
+      "PEM file of the server's certificate and its chain. With it, HTTP and gRPC use TLS.");
+  v.Setting<std::string>("ssl_keyfile", &ssl_keyfile, "PEM file of the certificate's key.");
+  v.Setting<std::string>("ssl_ca_certs", &ssl_ca_certs,
+                         "PEM file of certificate authorities. With it, clients must show a "
+                         "certificate that one of them has signed.");
+  v.Setting<std::vector<std::string>>(
+      "api_key", &api_key,
+      "Key that clients must show as a bearer token, over HTTP and gRPC. The flag may be repeated. "
+      "Other users of the machine can see it, so prefer --api-key-file or the variables "
+      "TAOPD_API_KEY and VLLM_API_KEY.");
+  v.Setting<std::string>(
+      "api_key_file", &api_key_file,
+      "File of keys, one per line. On SIGHUP, the server reads it and the certificates again.");
+  v.Setting<std::vector<std::string>>(
+      "trusted_proxies", &trusted_proxies,
+      "Address or range (10.0.0.0/8, fd00::/8) of proxies in front of the server. The flag may be "
+      "repeated. Their X-Forwarded-For or Forwarded header, read from the right, names the client. "
+      "Otherwise the client is the address of the connection. If the server requires keys, the "
+      "client is the key.",
+      [](const std::vector<std::string>& networks) { return TrustedProxies().Set(networks); });
+  v.Setting(
+      "max_http_connections", &max_http_connections,
+      "Maximum number of HTTP connections at once. There are fewer if file descriptors are short. "
+      "At the limit, a new connection closes another one for which no request is being answered.",
+      Between<int64_t>(1, 1 << 20));
+  v.Setting("max_http_connections_per_client", &max_http_connections_per_client,
+            "Maximum number of HTTP connections at once from one client address.",
+            Between<int64_t>(1, 1 << 20));
+  v.Setting(
+      "max_client_memory_share", &max_client_memory_share,
+      "Share of max_message_memory_bytes that the requests and answers of one client may take "
+      "while no other client holds any. Otherwise the clients get equal parts, as in the queue.",
+      Share());
+}
+
+void TeacherOptions::DeclareGrpc(SettingTable& v) {
+  v.Setting("grpc_reflection", &grpc_reflection,
+            "Serve gRPC reflection, which tools such as grpcurl use to find methods and messages.");
+  v.Setting("grpc_max_connection_idle", &grpc_max_connection_idle,
+            "A gRPC connection without a call for this many seconds is closed. Clients reconnect "
+            "by themselves. 0 means never.",
+            Between(0.0, 1e6));
+  v.Setting("grpc_max_connection_age", &grpc_max_connection_age,
+            "A gRPC connection is closed after this many seconds, give or take 10 %, so that "
+            "clients find new replicas. 0 means never.",
+            Between(0.0, 1e6));
+  v.Setting("grpc_max_connection_age_grace", &grpc_max_connection_age_grace,
+            "With --grpc-max-connection-age: seconds that the calls of a closing connection may "
+            "take to finish, after which they are cancelled. 0 means no limit.",
+            Between(0.0, 1e6));
+  v.Setting("grpc_max_concurrent_streams", &grpc_max_concurrent_streams,
+            "Maximum number of concurrent calls per gRPC connection. Clients delay further calls.",
+            Between<int64_t>(1, 1 << 20));
+}
+
+void TeacherOptions::DeclareDevice(SettingTable& v) {
   v.Setting("dtype", &dtype,
             "Data type of the weights in memory: float32, bfloat16, float16, or auto, which keeps "
             "the stored type.",
@@ -228,69 +295,6 @@ void TeacherOptions::DeclareServing(SettingTable& v) {
             "With --plan: plan for this device, which need not exist on this machine, such as "
             "cpu:24GiB or cuda:80GiB.",
             DescribedDevice());
-}
-
-void TeacherOptions::DeclareNetwork(SettingTable& v) {
-  v.Setting(
-      "health_port", &health_port,
-      "HTTP port for /health, /health_generate, /ping, /ready and /metrics only, without TLS and "
-      "keys. 0 means none.",
-      Between<int64_t>(0, 65535));
-  v.Setting<std::string>(
-      "ssl_certfile", &ssl_certfile,
-      "PEM file of the server's certificate and its chain. With it, HTTP and gRPC use TLS.");
-  v.Setting<std::string>("ssl_keyfile", &ssl_keyfile, "PEM file of the certificate's key.");
-  v.Setting<std::string>("ssl_ca_certs", &ssl_ca_certs,
-                         "PEM file of certificate authorities. With it, clients must show a "
-                         "certificate that one of them has signed.");
-  v.Setting<std::vector<std::string>>(
-      "api_key", &api_key,
-      "Key that clients must show as a bearer token, over HTTP and gRPC. The flag may be repeated. "
-      "Other users of the machine can see it, so prefer --api-key-file or the variables "
-      "TAOPD_API_KEY and VLLM_API_KEY.");
-  v.Setting<std::string>(
-      "api_key_file", &api_key_file,
-      "File of keys, one per line. On SIGHUP, the server reads it and the certificates again.");
-  v.Setting<std::vector<std::string>>(
-      "trusted_proxies", &trusted_proxies,
-      "Address or range (10.0.0.0/8, fd00::/8) of proxies in front of the server. The flag may be "
-      "repeated. Their X-Forwarded-For or Forwarded header, read from the right, names the client. "
-      "Otherwise the client is the address of the connection. If the server requires keys, the "
-      "client is the key.",
-      [](const std::vector<std::string>& networks) { return TrustedProxies().Set(networks); });
-  v.Setting(
-      "max_http_connections", &max_http_connections,
-      "Maximum number of HTTP connections at once. There are fewer if file descriptors are short. "
-      "At the limit, a new connection closes another one for which no request is being answered.",
-      Between<int64_t>(1, 1 << 20));
-  v.Setting("max_http_connections_per_client", &max_http_connections_per_client,
-            "Maximum number of HTTP connections at once from one client address.",
-            Between<int64_t>(1, 1 << 20));
-  v.Setting(
-      "max_client_memory_share", &max_client_memory_share,
-      "Share of max_message_memory_bytes that the requests and answers of one client may take "
-      "while no other client holds any. Otherwise the clients get equal parts, as in the queue.",
-      Share());
-}
-
-void TeacherOptions::DeclareGrpc(SettingTable& v) {
-  v.Setting("grpc_reflection", &grpc_reflection,
-            "Serve gRPC reflection, which tools such as grpcurl use to find methods and messages.");
-  v.Setting("grpc_max_connection_idle", &grpc_max_connection_idle,
-            "A gRPC connection without a call for this many seconds is closed. Clients reconnect "
-            "by themselves. 0 means never.",
-            Between(0.0, 1e6));
-  v.Setting("grpc_max_connection_age", &grpc_max_connection_age,
-            "A gRPC connection is closed after this many seconds, give or take 10 %, so that "
-            "clients find new replicas. 0 means never.",
-            Between(0.0, 1e6));
-  v.Setting("grpc_max_connection_age_grace", &grpc_max_connection_age_grace,
-            "With --grpc-max-connection-age: seconds that the calls of a closing connection may "
-            "take to finish, after which they are cancelled. 0 means no limit.",
-            Between(0.0, 1e6));
-  v.Setting("grpc_max_concurrent_streams", &grpc_max_concurrent_streams,
-            "Maximum number of concurrent calls per gRPC connection. Clients delay further calls.",
-            Between<int64_t>(1, 1 << 20));
 }
 
 EngineOptions TeacherOptions::ToEngineOptions() const {

@@ -87,10 +87,11 @@ struct TeacherOptions {
 
  private:
   void DeclareModel(SettingTable& v);
-  void DeclareEngine(SettingTable& v);
-  void DeclareServing(SettingTable& v);
   void DeclareNetwork(SettingTable& v);
   void DeclareGrpc(SettingTable& v);
+  void DeclareDevice(SettingTable& v);
+  void DeclareEngine(SettingTable& v);
+  void DeclareServing(SettingTable& v);
 };
 
 // Checks each setting by itself and in combination. Returns INVALID_ARGUMENT naming the setting,
