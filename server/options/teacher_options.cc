@@ -197,7 +197,8 @@ void TeacherOptions::DeclareEngine(SettingTable& v) {
             "row of the reply takes 4 bytes per id.",
             Between<int64_t>(0, kMaxInt32));
   v.Setting("max_num_batched_tokens", &max_num_batched_tokens,
-            "Maximum number of tokens per engine step. 0 means 1024 on a CPU and 8192 on a GPU.",
+            "Maximum number of tokens per engine step. 0 means 1024 on a CPU and 8192 on a GPU, or "
+            "max_num_seqs if that is more.",
             Between<int64_t>(0, kMaxInt32));
   v.Setting("max_num_seqs", &max_num_seqs, "Maximum number of sequences that run at once.",
             Between<int64_t>(1, 1 << 20));
