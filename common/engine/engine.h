@@ -372,7 +372,7 @@ class InferenceEngine {
   //   INVALID_ARGUMENT     the request is malformed or exceeds a limit
   //   FAILED_PRECONDITION  the request generates and the engine only scores
   //   RESOURCE_EXHAUSTED   the queue is full, or the client's share of it is
-  //   UNAVAILABLE          Drain was called
+  //   UNAVAILABLE          Drain was called, the device failed, or the engine is being destroyed
   RequestHandle Submit(InferenceRequest request, InferenceDone done) {
     std::vector<std::pair<InferenceRequest, InferenceDone>> one;
     one.emplace_back(std::move(request), std::move(done));
