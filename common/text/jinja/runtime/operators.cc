@@ -1,7 +1,6 @@
 // Arithmetic, comparison, membership and concatenation.
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "common/text/jinja/error.h"
 #include "common/text/jinja/limits.h"
@@ -174,18 +173,6 @@ void ChargeComparison(Runtime& runtime, const Value& a, const Value& b) {
   ChargeComparison(runtime, b);
 }
 
-// Returns the number that %d, %i, %x or %X shows of a value.
-int64_t FormattedInteger(const Value& value, char kind) {
-  const bool is_hex = kind == 'x' || kind == 'X';
-  const double* const number = is_hex ? nullptr : value.As<double>();
-  const std::optional<int64_t> integer =
-      number != nullptr ? TruncateFloat(*number) : ToInteger(value, "format argument");
-  if (!integer) Fail("format %", kind, ": the number has more than 63 bits");
-  // printf would write the two's complement, and Python writes the sign.
-  if (is_hex && *integer < 0) Fail("format %", kind, " of a negative number is not supported");
-  return *integer;
-}
-
 bool Contains(Runtime& runtime, const Value& container, const Value& item) {
   if (const Text* text = container.text()) {
     if (item.is_undefined()) Fail(UndefinedMessage(item));
@@ -264,78 +251,6 @@ Value Concatenate(Runtime& runtime, const std::vector<Value>& parts) {
   std::string text;
   for (const Value& part : parts) text += ToString(runtime, part);
   return runtime.MakeText(std::move(text));
-}
-
-// Supports %s and %r without options, %d %i %x %X %f %e %g with width and precision, and %%.
-Value FormatPercent(Runtime& runtime, const Text& format, const std::vector<Value>& values,
-                    const Dict* named) {
-  const std::string& text = format.bytes;
-  std::string out;
-  size_t next = 0;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != '%') {
-      out += text[i];
-      continue;
-    }
-    if (++i < text.size() && text[i] == '%') {
-      out += '%';
-      continue;
-    }
-    const Value* value = nullptr;
-    if (i < text.size() && text[i] == '(' && named != nullptr) {
-      const size_t close = text.find(')', i);
-      if (close == std::string::npos) Fail("incomplete format key");
-      value = named->Find(std::string_view(text).substr(i + 1, close - i - 1));
-      if (value == nullptr) Fail("format key '", text.substr(i + 1, close - i - 1), "' is missing");
-      i = close + 1;
-    }
-    std::string spec = "%";
-    constexpr size_t kMaxSpec = 6;  // keeps widths small
-    while (i < text.size() &&
-           std::string_view("0123456789.-+ #").find(text[i]) != std::string_view::npos) {
-      spec += text[i++];
-    }
-    if (i >= text.size() || spec.size() > kMaxSpec) Fail("incomplete or unsupported format");
-    if (value == nullptr) {
-      if (next >= values.size()) Fail("not enough arguments for format string");
-      value = &values[next++];
-    }
-    char buffer[16384];
-    int size = 0;
-    switch (const char kind = text[i]) {
-      case 's':
-      case 'r': {
-        const std::string shown = kind == 's' ? ToString(runtime, *value) : Repr(runtime, *value);
-        if (spec != "%") Fail("format ", spec, kind, " is not supported");
-        out += shown;
-        break;
-      }
-      case 'd':
-      case 'i':
-      case 'x':
-      case 'X': {
-        const int64_t integer = FormattedInteger(*value, kind);
-        spec += kind == 'x' ? "llx" : kind == 'X' ? "llX" : "lld";
-        size = std::snprintf(buffer, sizeof(buffer), spec.c_str(), static_cast<long long>(integer));
-        break;
-      }
-      case 'f':
-      case 'g':
-      case 'e': {
-        if (!IsNumber(*value)) Fail("must be real number, not ", TypeName(*value));
-        spec += kind;
-        size = std::snprintf(buffer, sizeof(buffer), spec.c_str(), ToDouble(*value));
-        break;
-      }
-      default:
-        Fail("unsupported format character '", kind, "'");
-    }
-    if (size >= static_cast<int>(sizeof(buffer))) Fail("format ", spec, " is too wide");
-    out.append(buffer, static_cast<size_t>(size));
-  }
-  if (named == nullptr && next < values.size())
-    Fail("not all arguments converted during string formatting");
-  return runtime.MakeText(std::move(out), format.is_safe);
 }
 
 }  // namespace taopd::jinja
