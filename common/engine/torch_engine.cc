@@ -263,34 +263,7 @@ class TorchEngine final : public InferenceEngine {
 
   // One forward pass and what follows from it.
   void RunStep(const StepPlan& plan) {
-    const auto copy = [&] { return CatchTorchErrors([&] { runner_->Copy(plan.copies); }); };
-    absl::Status failure = copy();
-    if (failure.ok()) failure = Compute(plan.rows, plan.uncached);
-    // ModelAnswers is called without the lock, because a stuck device must not block stats().
-    bool device_failed = !failure.ok() && !ModelAnswers();
-    // Sequences are computed again from their copies, so the copies are made again. Repeating a
-    // copy is harmless.
-    const absl::Status copied = failure.ok() || device_failed ? absl::OkStatus() : copy();
-    if (!copied.ok()) {
-      for (const ScheduledRows& part : plan.rows) Fail(part, copied);
-    } else if (!failure.ok() && !device_failed && plan.rows.size() > 1) {
-      // Compute each sequence again, alone. Only those that cannot be computed fail; the others get
-      // the numbers that they would have got. If the device fails meanwhile, the rest fails too.
-      for (const ScheduledRows& part : plan.rows) {
-        const absl::Status alone = device_failed ? failure : Compute({part}, plan.uncached);
-        if (alone.ok()) continue;
-        Fail(part, alone);
-        if (device_failed || ModelAnswers()) continue;
-        device_failed = true;
-        failure = alone;
-      }
-    } else if (!failure.ok()) {
-      for (const ScheduledRows& part : plan.rows) Fail(part, failure);
-    }
-    if (!failure.ok()) {
-      LogError("engine step failed", {{"num_sequences", plan.rows.size()}, {"error", failure}});
-    }
-
+    const absl::Status device_failure = ComputeOrFail(plan);
     std::vector<Finished> finished;
     {
       absl::MutexLock lock(&mutex_);
@@ -302,16 +275,64 @@ class TorchEngine final : public InferenceEngine {
         }
         if (part.sequence->finished) finished.push_back(FinishSequence(part.sequence));
       }
-      if (device_failed) {
-        refusal_ = "the device failed and needs a new process";
-        stats_.device_failed = true;
-        stats_.device_error = DeviceFailureText(std::string(failure.message()));
-        if (decoder_->Health().ok()) stats_.device_kernel = std::string(LastDeviceKernel());
-        aborting_ = true;
-      }
+      if (!device_failure.ok()) MarkDeviceFailed(device_failure);
     }
     // Deliver after the counters, so that a caller who sees the last result sees an idle engine.
     Deliver(&finished);
+  }
+
+  // Computes the plan. Sequences that cannot be computed fail. Returns the error with which the
+  // device failed, or OK if it still answers. Runs without the lock, because a stuck device must
+  // not block stats().
+  absl::Status ComputeOrFail(const StepPlan& plan) {
+    absl::Status failure = Copy(plan);
+    if (failure.ok()) failure = Compute(plan.rows, plan.uncached);
+    if (failure.ok()) return failure;
+    absl::Status device_failure;
+    if (ModelAnswers()) {
+      device_failure = ComputeAlone(plan, failure);
+    } else {
+      device_failure = failure;
+      FailAll(plan.rows, failure);
+    }
+    LogError("engine step failed", {{"num_sequences", plan.rows.size()},
+                                    {"error", device_failure.ok() ? failure : device_failure}});
+    return device_failure;
+  }
+
+  // Computes each sequence of a failed step again, alone. Only those that cannot be computed fail;
+  // the others get the numbers that they would have got. If the device fails meanwhile, the rest
+  // fails too, and its error is returned.
+  absl::Status ComputeAlone(const StepPlan& plan, const absl::Status& failure) {
+    // Sequences are computed again from their copies, so the copies are made again. Repeating a
+    // copy is harmless.
+    const absl::Status copied = Copy(plan);
+    if (!copied.ok() || plan.rows.size() == 1) {
+      FailAll(plan.rows, copied.ok() ? failure : copied);
+      return absl::OkStatus();
+    }
+    absl::Status device_failure;
+    for (const ScheduledRows& part : plan.rows) {
+      const absl::Status alone =
+          device_failure.ok() ? Compute({part}, plan.uncached) : device_failure;
+      if (alone.ok()) continue;
+      Fail(part, alone);
+      if (device_failure.ok() && !ModelAnswers()) device_failure = alone;
+    }
+    return device_failure;
+  }
+
+  // Refuses new work and drops what was accepted.
+  void MarkDeviceFailed(const absl::Status& failure) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    refusal_ = "the device failed and needs a new process";
+    stats_.device_failed = true;
+    stats_.device_error = DeviceFailureText(std::string(failure.message()));
+    if (decoder_->Health().ok()) stats_.device_kernel = std::string(LastDeviceKernel());
+    aborting_ = true;
+  }
+
+  absl::Status Copy(const StepPlan& plan) {
+    return CatchTorchErrors([&] { runner_->Copy(plan.copies); });
   }
 
   // Computes the rows. An exception in the forward pass leaves the sequences unchanged.
@@ -331,9 +352,7 @@ class TorchEngine final : public InferenceEngine {
       stats_.head_seconds += absl::ToDoubleSeconds(clock_->Now() - computed_at);
       stats_.graphs = runner_->graph_stats();
     }
-    if (!produced.ok()) {
-      for (const ScheduledRows& part : rows) Fail(part, produced);
-    }
+    if (!produced.ok()) FailAll(rows, produced);
     return absl::OkStatus();
   }
 
@@ -344,6 +363,10 @@ class TorchEngine final : public InferenceEngine {
     };
     fail(part.sequence);
     for (Sequence* sequence : part.followers) fail(sequence);
+  }
+
+  static void FailAll(const std::vector<ScheduledRows>& rows, const absl::Status& status) {
+    for (const ScheduledRows& part : rows) Fail(part, status);
   }
 
   // Returns whether the model's processes and its device still compute.
