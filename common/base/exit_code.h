@@ -1,4 +1,4 @@
-// The exit codes of both programs (after sysexits.h), by which a scheduler decides between retrying
+// The exit codes of all programs (after sysexits.h), by which a scheduler decides between retrying
 // and giving up.
 #pragma once
 

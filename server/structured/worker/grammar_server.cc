@@ -27,6 +27,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/exit_code.h"
 #include "server/structured/limits.h"
 #include "server/structured/wire.h"
 #include "server/structured/worker/grammar_queue.h"
@@ -37,8 +38,6 @@
 namespace taopd {
 namespace {
 
-constexpr int kExitOk = 0;
-constexpr int kExitFailed = 70;
 constexpr int kRehearsedIds = 64;
 constexpr size_t kMaxFrameBytes = size_t{256} << 20;
 constexpr size_t kReadBytes = 64 << 10;
@@ -360,10 +359,10 @@ int RunGrammarServer(int fd) {
   ready.Add(static_cast<int32_t>(vocabulary.status().code()))
       .AddRest(vocabulary.ok() ? sandbox : std::string(vocabulary.status().message()));
   server->sender().Send(ready);
-  if (!vocabulary.ok()) return kExitFailed;
+  if (!vocabulary.ok()) return kExitInternal;
   do {
     while (auto frame = buffer.Next(kMaxFrameBytes)) {
-      if (!server->Take(*std::move(frame))) ::_exit(kExitFailed);
+      if (!server->Take(*std::move(frame))) ::_exit(kExitInternal);
     }
   } while (buffer.ok() && Read(fd, &buffer));
   ::_exit(kExitOk);  // without waiting for the other threads
@@ -375,11 +374,11 @@ int RunGrammarServer(int fd) {
 int main(int argc, char** argv) {
   if (argc == 2 && std::strcmp(argv[1], "--version") == 0) {
     std::cout << "taopd-grammar " << TAOPD_VERSION << "\n";
-    return 0;
+    return taopd::kExitOk;
   }
   if (argc != 2 || std::strcmp(argv[1], taopd::kGrammarServeFlag) != 0) {
     std::cerr << "taopd-grammar is started by taopd-teacher\n";
-    return 64;
+    return taopd::kExitUsage;
   }
   return taopd::RunGrammarServer(taopd::kGrammarSocketFd);
 }

@@ -5,12 +5,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/base/exit_code.h"
 #include "server/structured/wire.h"
 
 namespace taopd {
 namespace {
 
-constexpr int kExitByGrammar = 70;
 // The handlers have a stack of their own, because a crash may mean that the thread's is full.
 constexpr size_t kHandlerStackBytes = 64 << 10;
 
@@ -20,7 +20,7 @@ void WriteCrashReport(int number) {
   CrashReport report = current_job;
   report.reason = number == SIGPROF ? CrashReport::kTimedOut : CrashReport::kCrashed;
   (void)!::write(kGrammarCrashReportFd, &report, sizeof(report));
-  ::_exit(kExitByGrammar);
+  ::_exit(kExitInternal);
 }
 
 double ThreadCpuMs() {
@@ -50,7 +50,7 @@ JobGuard::JobGuard() {
   event.sigev_signo = SIGPROF;
   event._sigev_un._tid = static_cast<pid_t>(::syscall(__NR_gettid));
   timer_t timer = nullptr;
-  if (::timer_create(CLOCK_THREAD_CPUTIME_ID, &event, &timer) != 0) ::_exit(kExitByGrammar);
+  if (::timer_create(CLOCK_THREAD_CPUTIME_ID, &event, &timer) != 0) ::_exit(kExitInternal);
   timer_ = timer;
 }
 
