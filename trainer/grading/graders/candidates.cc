@@ -177,29 +177,39 @@ size_t NextCharacter(std::string_view text, size_t i) {
   return i;
 }
 
+// The groups of candidates.h.
+enum class Group { kFinalAnswerIHope, kFinalAnswerIs, kAnswerColon, kAnswer, kAnywhere };
+// In the order in which they are tried.
+constexpr std::array kGroups = {Group::kFinalAnswerIHope, Group::kFinalAnswerIs,
+                                Group::kAnswerColon, Group::kAnswer, Group::kAnywhere};
+
 class GroupScan {
  public:
   GroupScan(std::string_view text, std::string_view lower)
       : text_(text), lower_(lower), environments_(text) {}
 
-  std::vector<Candidate> Find(int priority) {
-    if (priority <= 50) {
-      const bool hope = priority == 0;
-      FindAfterAnchor("final answer", [&](size_t i) {
-        return hope ? FinalAnswerIs(i, true) : FinalAnswerJustIs(i, true);
-      });
-      FindAfterAnchor("final answer", [&](size_t i) {
-        return hope ? FinalAnswerIs(i, false) : FinalAnswerJustIs(i, false);
-      });
-      if (!hope) FindBoxed();
-    } else if (priority < 300) {
-      const std::string_view anchor = priority == 100 ? "answer:" : "answer";
-      FindAfterAnchor(anchor, [&](size_t i) { return LatexAfter(i + anchor.size()); });
-      FindAfterAnchor(anchor, [&](size_t i) { return NumberAfter(i + anchor.size()); });
-    } else {
-      FindEverywhere([&](size_t i) { return MatchLatex(i); });
-      FindEverywhere([&](size_t i) { return MatchPlainExpression(text_, i, false); });
-      FindEverywhere([&](size_t i) { return MatchPlainNumber(text_, i, false); });
+  std::vector<Candidate> Find(Group group) {
+    switch (group) {
+      case Group::kFinalAnswerIHope:
+        FindAfterAnchor("final answer", [&](size_t i) { return FinalAnswerIs(i, true); });
+        FindAfterAnchor("final answer", [&](size_t i) { return FinalAnswerIs(i, false); });
+        break;
+      case Group::kFinalAnswerIs:
+        FindAfterAnchor("final answer", [&](size_t i) { return FinalAnswerJustIs(i, true); });
+        FindAfterAnchor("final answer", [&](size_t i) { return FinalAnswerJustIs(i, false); });
+        FindBoxed();
+        break;
+      case Group::kAnswerColon:
+        FindAfter("answer:");
+        break;
+      case Group::kAnswer:
+        FindAfter("answer");
+        break;
+      case Group::kAnywhere:
+        FindEverywhere([&](size_t i) { return MatchLatex(i); });
+        FindEverywhere([&](size_t i) { return MatchPlainExpression(text_, i, false); });
+        FindEverywhere([&](size_t i) { return MatchPlainNumber(text_, i, false); });
+        break;
     }
     // The rightmost end comes first, then the longest match. Ties keep the order of the patterns.
     std::stable_sort(found_.begin(), found_.end(), [](const Candidate& a, const Candidate& b) {
@@ -230,6 +240,11 @@ class GroupScan {
       }
       i = lower_.find(anchor, next);
     }
+  }
+
+  void FindAfter(std::string_view anchor) {
+    FindAfterAnchor(anchor, [&](size_t i) { return LatexAfter(i + anchor.size()); });
+    FindAfterAnchor(anchor, [&](size_t i) { return NumberAfter(i + anchor.size()); });
   }
 
   std::optional<Candidate> MatchLatex(size_t i) {
@@ -343,15 +358,10 @@ class GroupScan {
 
 CandidateFinder::CandidateFinder(std::string_view text) : text_(text), lower_(LowerCase(text)) {}
 
-std::vector<Candidate> CandidateFinder::Group(int priority) const {
-  return GroupScan(text_, lower_).Find(priority);
-}
-
 std::vector<Candidate> CandidateFinder::NextGroup() {
-  static constexpr int kPriorities[] = {0, 50, 100, 200, 300};
-  while (next_ < 5) {
-    std::vector<Candidate> group = Group(kPriorities[next_++]);
-    if (!group.empty()) return group;
+  while (next_ < kGroups.size()) {
+    std::vector<Candidate> candidates = GroupScan(text_, lower_).Find(kGroups[next_++]);
+    if (!candidates.empty()) return candidates;
   }
   return {};
 }

@@ -2,11 +2,11 @@
 // default targets (LaTeX, then plain numbers and arithmetic). The places form groups, which are
 // tried in this order:
 //
-//     0  "final answer is ... I hope"
-//    50  "final answer ... is", and everything between the first \boxed{ and the last }
-//   100  "answer: ..."
-//   200  "answer ..."
-//   300  any LaTeX and any number
+//   "final answer is ... I hope"
+//   "final answer ... is", and everything between the first \boxed{ and the last }
+//   "answer: ..."
+//   "answer ..."
+//   any LaTeX and any number
 //
 // Within a group the places are tried from right to left.
 #pragma once
@@ -44,10 +44,9 @@ class CandidateFinder {
   std::vector<Candidate> NextGroup();
 
  private:
-  std::vector<Candidate> Group(int priority) const;
   std::string_view text_;
   std::string lower_;
-  int next_ = 0;
+  size_t next_ = 0;  // number of groups that were returned or had no candidates
 };
 
 }  // namespace taopd::grading
