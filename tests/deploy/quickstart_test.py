@@ -181,7 +181,9 @@ class QuickstartTest(StubTree):
         self.assertIn("failed: seed-0/ta_opd seed-0/full", output)
         self.assertEqual(len(self.events("train")), 2)
         for arguments, part in ((("--sweep", "optimizer.lr"), "the form is KEY=A,B"), (("--seeds", "2"), "need --sweep"),
-                                (("--sweep", "optimizer.lr=1,1"), "given twice"), (("--jobs", "0"), "whole number")):
+                                (("--sweep", "optimizer.lr=1,1"), "given twice"), (("--jobs", "0"), "whole number"),
+                                (("--compare", "full", "--seed", "1"), "use --seeds"),
+                                (("--compare", "full", "--prepare-only"), "--prepare-only excludes --sweep")):
             self.assertIn(part, self.expect(1, *arguments))
 
     def test_sweep_that_is_interrupted_twice(self):
@@ -210,13 +212,13 @@ class QuickstartTest(StubTree):
     def test_runs_of_a_file(self):
         (self.root / "runs.tsv").write_text("one\ttrainer.total_steps=3\n"
                                             "two\tstudent.model=seed-{seed}/one/model\t--teacher=/models/t-{seed}\t"
-                                            "--protocol=vllm+http\n")
-        output = self.expect(0, "--runs", "runs.tsv", "--seeds", "2", "--set", "trainer.total_steps=5")
+                                            "--protocol=grpc\n")
+        output = self.expect(0, "--runs", "runs.tsv", "--seeds", "2", "--set", "trainer.total_steps=5", "--protocol", "vllm+http")
         trains = [t["settings"] for t in self.events("train")]
         self.assertEqual([t["run.dir"] for t in trains], [f"runs/sweep/seed-{s}/{n}" for s in (0, 1) for n in ("one", "two")])
         self.assertEqual([t["trainer.total_steps"] for t in trains], ["3", "5", "3", "5"])
         self.assertEqual([t["student.model"] for t in trains][1::2], ["seed-0/one/model", "seed-1/one/model"])
-        self.assertEqual([t["teacher.endpoints"] for t in trains][:2], ['["grpc://127.0.0.1:4242"]', '["vllm+http://127.0.0.1:1"]'])
+        self.assertEqual([t["teacher.endpoints"] for t in trains][:2], ['["vllm+http://127.0.0.1:1"]', '["grpc://127.0.0.1:4242"]'])
         self.assertEqual([e["model"] for e in self.events("teacher")][1::2], ["/models/t-0", "/models/t-1"])
         self.assertIn("| `two` | 80.0%", output)
         for arguments, part in ((("--runs", "no.tsv"), "no.tsv does not exist"), (("--protocol", "http"), "--protocol http"),
