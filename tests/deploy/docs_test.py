@@ -20,7 +20,6 @@ from pages import (blocks, blocks_with_names, broken_links, missing_paths, prose
 PAGES = read_pages(ROOT)
 docs_reference = load_script("deploy/tools/docs_reference")
 MAX_README_LINES = 150
-SECTIONS = "run|student|model|teacher|data|rollout|objective|optimizer|trainer|eval"
 
 
 def setUpModule():
@@ -42,8 +41,9 @@ def unknown_settings(pages):
     """Settings in backticks that no program has."""
     text = docs_reference.output_of("train settings") + docs_reference.output_of("sft settings")
     known = set(re.findall(r"^\| `([\w.\[\]]+)` \|", text, re.M))
+    sections = "|".join({re.escape(key.partition(".")[0]) for key in known if "." in key})
     return [f"{page}: {key}" for page, text in pages.items()
-            for key in re.findall(rf"`((?:{SECTIONS})\.\w+)(?:: [^`]*|=[^`]*)?`", prose(text))
+            for key in re.findall(rf"`((?:{sections})\.\w+)(?:: [^`]*|=[^`]*)?`", prose(text))
             if key not in known and not re.search(r"\.(h|cc|md|py|yaml|json|jsonl|safetensors)$", key)]
 
 
@@ -224,8 +224,8 @@ class PlantedFaultsTest(unittest.TestCase):
                          ["README.md: trainer/step/no_such_file.cc", "README.md: kernels/{cpu,gpu}"])
 
     def test_unknown_names(self):
-        settings = "`trainer.total_step` `trainer.total_steps: 3`"
-        self.assertEqual(unknown_settings({"p": settings}), ["p: trainer.total_step"])
+        settings = "`trainer.total_step` `trainer.total_steps: 3` `guard.max_loss` `teachers[].nam`"
+        self.assertEqual(unknown_settings({"p": settings}), ["p: trainer.total_step", "p: guard.max_loss", "p: teachers[].nam"])
         self.assertEqual(unknown_flags({"p": "`--max-model-length` `--max-model-len 4`"}), ["p: --max-model-length"])
 
     def test_stale_part(self):
