@@ -62,6 +62,9 @@ class CheckArchitectureTest(unittest.TestCase):
     def test_common_knows_no_program(self):
         self.expect_one("common/engine/a.cc", '#include "trainer/step/step.h"\n', "must not include")
 
+    def test_probe_knows_nothing(self):
+        self.expect_one("deploy/probe/a.cc", '#include "common/base/status.h"\n', "deploy must not include")
+
     def test_base_knows_no_engine(self):
         self.expect_one("common/metrics/a.cc", '#include "common/engine/engine.h"\n', "must not include", DEPENDENCIES)
 

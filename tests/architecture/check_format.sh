@@ -9,7 +9,7 @@ if [ ! -x "$format" ]; then
   exit 77
 fi
 cd "$2"
-files=$(find common kernels server trainer tests -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inc')
+files=$(find common deploy kernels server trainer tests -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inc')
 wrong=$(printf '%s\n' $files | xargs "$format" --dry-run 2>&1 | sed -n 's/:[0-9]*:[0-9]*: warning: .*//p' | sort -u)
 if [ -n "$wrong" ]; then
   printf '%s\n' "$wrong"
