@@ -19,6 +19,7 @@ from pages import (blocks, blocks_with_names, broken_links, missing_paths, prose
 
 PAGES = read_pages(ROOT)
 docs_reference = load_script("deploy/tools/docs_reference")
+cpp_source = load_script("tests/architecture/cpp_source.py")
 MAX_README_LINES = 150
 
 
@@ -130,6 +131,12 @@ class DocsTest(unittest.TestCase):
         rows = docs_reference.output_of("objective formulas").strip().splitlines()[2:]
         # A name, and then the loss, a, b_j and c.
         self.assertEqual([(row.split("`")[1], row.count(" | ")) for row in rows], [(name, 4) for name in names])
+
+    def test_objectives_are_as_short_as_stated(self):
+        source = (ROOT / "kernels/include/taopd/objective/objective_functions.h").read_text(encoding="ascii")
+        longest = max(length for _, length in cpp_source.functions(source.split("\n")))
+        for page in ("README.md", "docs/comparison.md"):
+            self.assertIn(f"a function of at most {longest} lines", " ".join(PAGES[page].split()), page)
 
     def test_every_metric_is_described(self):
         names = metric_names()
