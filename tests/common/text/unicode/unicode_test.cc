@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "common/base/random.h"
+#include "common/base/status.h"
 #include "common/text/bpe/byte_level.h"
 
 namespace taopd::testing {
@@ -10,14 +11,11 @@ namespace {
 
 // Table 3-8 of the Unicode standard (U+FFFD for each maximal part), and the usual edge cases.
 TEST(Unicode, RepairsUtf8ByMaximalParts) {
-  const std::string r = "\xEF\xBF\xBD";
-  EXPECT_EQ(RepairUtf8("\xC0\xAF\xE0\x80\xBF\xF0\x81\x82\x41"),
-            r + r + r + r + r + r + r + r + "A");
-  EXPECT_EQ(RepairUtf8("\xED\xA0\x80\xED\xBF\xBF\xED\xAF\x41"),
-            r + r + r + r + r + r + r + r + "A");
-  EXPECT_EQ(RepairUtf8("\xF4\x91\x92\x93\xFF\x41\x80\xBF\x42"),
-            r + r + r + r + r + "A" + r + r + "B");
-  EXPECT_EQ(RepairUtf8("\xE1\x80\xE2\xF0\x91\x92\xF1\xBF\x41"), r + r + r + r + "A");
+  const std::string r = "\xEF\xBF\xBD", rrrr = r + r + r + r;
+  EXPECT_EQ(RepairUtf8("\xC0\xAF\xE0\x80\xBF\xF0\x81\x82\x41"), Concat(rrrr, rrrr, "A"));
+  EXPECT_EQ(RepairUtf8("\xED\xA0\x80\xED\xBF\xBF\xED\xAF\x41"), Concat(rrrr, rrrr, "A"));
+  EXPECT_EQ(RepairUtf8("\xF4\x91\x92\x93\xFF\x41\x80\xBF\x42"), Concat(rrrr, r, "A", r, r, "B"));
+  EXPECT_EQ(RepairUtf8("\xE1\x80\xE2\xF0\x91\x92\xF1\xBF\x41"), Concat(rrrr, "A"));
   EXPECT_EQ(RepairUtf8("caf\xC3"), "caf" + r);
   EXPECT_EQ(RepairUtf8("a\xF0\x9F\x98\x80z"), "a\xF0\x9F\x98\x80z");
   EXPECT_EQ(RepairUtf8(""), "");
