@@ -19,7 +19,7 @@
 namespace taopd::cpu::TAOPD_ISA {
 namespace {
 
-constexpr int kLanes = 16;
+constexpr int kSumLanes = 16;
 constexpr int64_t kSumBlock = 1024;  // elements of one float32 sum: 64 additions per lane
 
 // Returns the number that results from storing and loading `value`.
@@ -47,13 +47,13 @@ TAOPD_ALWAYS_INLINE double SumInLanes(int64_t n, const Term& term) {
   double total = 0;
   for (int64_t begin = 0; begin < n; begin += kSumBlock) {
     const int64_t end = n - begin < kSumBlock ? n : begin + kSumBlock;
-    float lanes[kLanes] = {};
+    float lanes[kSumLanes] = {};
     int64_t i = begin;
-    for (; i + kLanes <= end; i += kLanes) {
-      for (int lane = 0; lane < kLanes; ++lane) lanes[lane] += term(i + lane);
+    for (; i + kSumLanes <= end; i += kSumLanes) {
+      for (int lane = 0; lane < kSumLanes; ++lane) lanes[lane] += term(i + lane);
     }
-    for (; i < end; ++i) lanes[i % kLanes] += term(i);
-    for (int lane = 0; lane < kLanes; ++lane) total += lanes[lane];
+    for (; i < end; ++i) lanes[i % kSumLanes] += term(i);
+    for (int lane = 0; lane < kSumLanes; ++lane) total += lanes[lane];
   }
   return total;
 }
