@@ -56,41 +56,43 @@ TAOPD_HOST_DEVICE inline void FinishReverseKl(const ObjectiveRow<Real>& row, Rea
   }
 }
 
-// The paper's eq. (lma) and proposition (ta). T is 0 if the student's tail is empty, because it
-// then only multiplies zeros.
+// Returns the reverse KL on S+ (the paper's eq. (lma) and proposition (ta)). Leaves r_j in
+// support_gradient and T in *tail_ratio. T is 0 if the student's tail is empty, because it then
+// only multiplies zeros.
 template <typename Real>
-TAOPD_HOST_DEVICE inline void TaOpdCorrected(const ObjectiveRow<Real>& row,
-                                             const ObjectiveParameters& parameters, bool corrected,
-                                             ObjectiveResult<Real>* out) {
-  const Real tail_ratio = WeightedLogRatio(row.log_p_tail, row.log_q_tail, &out->num_limited);
-  const Real ta = SupportReverseKl(row, out) + std::exp(row.log_p_tail) * tail_ratio;
-  Real correction = 0;
-  // A given response has no behavior policy, so it has no ratio. ta_opd is the part without y.
-  if (corrected && !row.sampled_in_support && !std::isnan(row.log_behavior_sampled)) {
-    const Real rho = ImportanceRatio(row, parameters, out);
-    correction = rho * (SampledLogRatio(row, &out->num_limited) - tail_ratio);
-  }
-  out->loss = ta + correction;
-  out->a = tail_ratio - ta - correction;
-  out->c = correction;
-  FinishReverseKl(row, ta + correction, out);
+TAOPD_HOST_DEVICE inline Real TailAwareKl(const ObjectiveRow<Real>& row, Real* tail_ratio,
+                                          ObjectiveResult<Real>* out) {
+  *tail_ratio = WeightedLogRatio(row.log_p_tail, row.log_q_tail, &out->num_limited);
+  return SupportReverseKl(row, out) + std::exp(row.log_p_tail) * *tail_ratio;
 }
 
 // loss = sum over S+ of p log p/q;  a = T - loss;  g_j = p_j (r_j - loss)
 template <typename Real>
 TAOPD_HOST_DEVICE inline void TaOpd(const ObjectiveRow<Real>& row,
-                                    const ObjectiveParameters& parameters,
+                                    const ObjectiveParameters& /*parameters*/,
                                     ObjectiveResult<Real>* out) {
-  TaOpdCorrected(row, parameters, false, out);
+  Real tail_ratio = 0;
+  out->loss = TailAwareKl(row, &tail_ratio, out);
+  out->a = tail_ratio - out->loss;
+  FinishReverseKl(row, out->loss, out);
 }
 
 // The paper's eq. (lmas): ta_opd + A with A = rho [y not in S] (log p(y)/q(y) - T), whose gradient
-// is A d log p(y). rho is ImportanceRatio.
+// is A d log p(y). rho is ImportanceRatio. A given response has no behavior policy and so no ratio:
+// its A is 0.
 template <typename Real>
 TAOPD_HOST_DEVICE inline void ScTaOpd(const ObjectiveRow<Real>& row,
                                       const ObjectiveParameters& parameters,
                                       ObjectiveResult<Real>* out) {
-  TaOpdCorrected(row, parameters, true, out);
+  Real tail_ratio = 0;
+  const Real ta = TailAwareKl(row, &tail_ratio, out);
+  if (!row.sampled_in_support && !std::isnan(row.log_behavior_sampled)) {
+    const Real rho = ImportanceRatio(row, parameters, out);
+    out->c = rho * (SampledLogRatio(row, &out->num_limited) - tail_ratio);
+  }
+  out->loss = ta + out->c;
+  out->a = tail_ratio - ta - out->c;
+  FinishReverseKl(row, out->loss, out);
 }
 
 // The full-vocabulary reverse KL: loss = sum_j p_j r_j;  g_j = p_j (r_j - loss). No token is
