@@ -35,7 +35,7 @@ TEST(GpuHeads, StudentMatchesAutogradForEveryObjective) {
   for (const ObjectiveInfo& info : kObjectives) {
     for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
       for (int64_t k : {1, 16, 1024}) {
-        const bool full = info.needs & kNeedsFullVocabulary;
+        const bool full = info.traits & kNeedsFullVocabulary;
         const int64_t vocab_size = full ? 1111 : 20011;
         const Problem problem =
             WithType(MakeProblem(7, 64, vocab_size, full ? vocab_size : k, 1), dtype);

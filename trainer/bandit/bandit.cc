@@ -84,10 +84,10 @@ cpu::DenseRow MakeRow(const Teacher& teacher, std::vector<int32_t> support,
   return row;
 }
 
-std::vector<int32_t> SupportOf(const Options& options, uint32_t needs,
+std::vector<int32_t> SupportOf(const Options& options, uint32_t traits,
                                const std::vector<double>& log_q,
                                const std::vector<double>& logits) {
-  if (needs & kNeedsFullVocabulary) return cpu::LargestIds(log_q, kNumArms);
+  if (traits & kNeedsFullVocabulary) return cpu::LargestIds(log_q, kNumArms);
   if (options.support == Options::Support::kStudent) {
     return cpu::LargestIds(logits, options.k);
   }
@@ -147,10 +147,10 @@ absl::StatusOr<ObjectiveRun> RunOne(const std::string& name, const Options& opti
     return InvalidArgument("objective is \"", name,
                            "\", must be a name that `taopd-trainer objectives` lists");
   }
-  const uint32_t needs = InfoOf(*objective).needs;
-  if (needs & kNeedsAdvantage)
+  const uint32_t traits = InfoOf(*objective).traits;
+  if (traits & kNeedsAdvantage)
     return InvalidArgument("objective ", name, ": the bandit has no reward");
-  const bool drawn_by_student = needs != kNeedsNothing;
+  const bool drawn_by_student = traits != kNeedsNothing;
   RandomStream random(options.seed, "bandit draw " + name);
   AdamW optimizer(options.learning_rate, options.weight_decay);
   std::vector<double> logits = initial_logits;
@@ -162,7 +162,7 @@ absl::StatusOr<ObjectiveRun> RunOne(const std::string& name, const Options& opti
     const int32_t sampled =
         Draw(drawn_by_student ? cpu::LogSoftmax(logits) : teacher.log_q, &random);
     const cpu::DenseRow row =
-        MakeRow(teacher, SupportOf(options, needs, teacher.log_q, logits), logits, sampled);
+        MakeRow(teacher, SupportOf(options, traits, teacher.log_q, logits), logits, sampled);
     const cpu::RowStatus status = cpu::EvaluateDenseRow(*objective, row, &result);
     if (status != cpu::RowStatus::kOk) return Internal(name, ": ", cpu::Describe(status));
     optimizer.Step(result.gradient, &logits);

@@ -41,14 +41,14 @@ absl::Status CheckObjective(ObjectiveConfig& config) {
     return InvalidArgument("objective.mask_rho_above = ", above,
                            ": must be at least 1 and mask_rho_below = ", below);
   }
-  if ((NeedsOf(terms) & kNeedsFullVocabulary) == 0) return absl::OkStatus();
+  if ((TraitsOf(terms) & kNeedsFullVocabulary) == 0) return absl::OkStatus();
   if (config.support != SupportChoice::kTeacher) {
     return InvalidArgument("objective.support = ", NameOf(config.support), ": ", NameOf(terms),
                            " compares the whole vocabulary; leave it at teacher");
   }
   for (int32_t i = 0; i < terms.num_terms; ++i) {
     const ObjectiveInfo& info = InfoOf(terms.term[i].objective);
-    if ((info.needs & kNeedsSupport) != 0 && (info.needs & kNeedsFullVocabulary) == 0) {
+    if ((info.traits & kNeedsSupport) != 0 && (info.traits & kNeedsFullVocabulary) == 0) {
       return InvalidArgument(
           "objective.terms: ", info.name,
           " compares the top-k, others the whole vocabulary; they cannot be combined");
@@ -65,7 +65,7 @@ absl::Status CheckSampling(const RolloutConfig& rollout, const ObjectiveTerms& t
                                                  : Concat("rollout.top_p = ", rollout.top_p);
   for (int32_t i = 0; i < terms.num_terms; ++i) {
     const ObjectiveInfo& info = InfoOf(terms.term[i].objective);
-    if ((info.needs & kReadsBehavior) == 0) continue;
+    if ((info.traits & kReadsBehavior) == 0) continue;
     return InvalidArgument(setting, ": the sampled distribution is truncated, and ", info.name,
                            " estimates a mean over the student's whole distribution from the "
                            "sampled token; use top_p = 1 and top_k = 0, or an objective that does "
@@ -259,7 +259,7 @@ absl::Status CheckOffPolicy(const TrainConfig& config) {
   const ObjectiveTerms terms = config.LossTerms();
   for (int32_t i = 0; i < terms.num_terms; ++i) {
     const ObjectiveInfo& info = InfoOf(terms.term[i].objective);
-    if (!(info.needs & kReadsBehavior) || (info.needs & kAllowsGivenResponses)) continue;
+    if (!(info.traits & kReadsBehavior) || (info.traits & kAllowsGivenResponses)) continue;
     return InvalidArgument(setting, ": ", info.name,
                            " estimates a mean over the student's distribution from the sampled "
                            "token, which a given response is not; use an objective that does not, "

@@ -147,9 +147,9 @@ absl::Status CheckSize(const Json& json, const char* field, size_t size) {
 }
 
 // Reads the support and the teacher's log-probabilities on it.
-absl::Status ReadSupport(const Json& json, uint32_t needs, cpu::DenseRow* row) {
+absl::Status ReadSupport(const Json& json, uint32_t traits, cpu::DenseRow* row) {
   const size_t vocabulary = row->logits.size();
-  if (needs & kNeedsFullVocabulary) {
+  if (traits & kNeedsFullVocabulary) {
     TAOPD_ASSIGN_OR_RETURN(row->teacher_log_probs,
                            LogProbs(json, "teacher_full_logprobs", vocabulary));
     row->support_ids.resize(vocabulary);
@@ -157,7 +157,7 @@ absl::Status ReadSupport(const Json& json, uint32_t needs, cpu::DenseRow* row) {
     row->teacher_log_tail = NegativeInfinity<double>();
     return absl::OkStatus();
   }
-  if (!Has(json, "support_ids") && !(needs & kNeedsSupport)) return absl::OkStatus();
+  if (!Has(json, "support_ids") && !(traits & kNeedsSupport)) return absl::OkStatus();
   if (!Has(json, "support_ids") || !json["support_ids"].is_array()) {
     return InvalidArgument("support_ids is missing");
   }
@@ -203,7 +203,7 @@ absl::StatusOr<ObjectiveCase> ReadObjectiveCase(const Json& json) {
   ObjectiveCase one;
   if (Has(json, "id")) one.id = json["id"];
   TAOPD_ASSIGN_OR_RETURN(one.objective, ReadTerms(json));
-  const uint32_t needs = NeedsOf(one.objective);
+  const uint32_t traits = TraitsOf(one.objective);
 
   if (!Has(json, "logits") || !json["logits"].is_array() || json["logits"].empty()) {
     return InvalidArgument("logits must be a list of at least one number");
@@ -217,14 +217,14 @@ absl::StatusOr<ObjectiveCase> ReadObjectiveCase(const Json& json) {
   }
   const size_t vocabulary = one.row.logits.size();
   TAOPD_RETURN_IF_ERROR(CheckSize(json, "vocab", vocabulary));
-  TAOPD_RETURN_IF_ERROR(ReadSupport(json, needs, &one.row));
+  TAOPD_RETURN_IF_ERROR(ReadSupport(json, traits, &one.row));
 
   if (!Has(json, "sampled_id")) return InvalidArgument("sampled_id is missing");
   TAOPD_ASSIGN_OR_RETURN(one.row.sampled_id, TokenId(json["sampled_id"], "sampled_id", vocabulary));
   if (json.contains("teacher_logprob_sampled")) {
     TAOPD_ASSIGN_OR_RETURN(one.row.teacher_sampled_log_prob,
                            LogProb(json["teacher_logprob_sampled"], "teacher_logprob_sampled"));
-  } else if (needs & kNeedsTeacherSampled) {
+  } else if (traits & kNeedsTeacherSampled) {
     return InvalidArgument("teacher_logprob_sampled is missing; objective ", NameOf(one.objective),
                            " needs it");
   }
@@ -232,14 +232,14 @@ absl::StatusOr<ObjectiveCase> ReadObjectiveCase(const Json& json) {
     TAOPD_ASSIGN_OR_RETURN(one.row.behavior_log_prob,
                            LogProb(json["behavior_logprob"], "behavior_logprob"));
   }
-  if (Has(json, "teacher_entropy") || (needs & kNeedsTeacherEntropy)) {
+  if (Has(json, "teacher_entropy") || (traits & kNeedsTeacherEntropy)) {
     TAOPD_ASSIGN_OR_RETURN(one.row.teacher_entropy, Number(json, "teacher_entropy"));
     if (!(one.row.teacher_entropy >= 0)) {
       return InvalidArgument("teacher_entropy is ", one.row.teacher_entropy,
                              ", must be at least 0");
     }
   }
-  if (Has(json, "advantage") || (needs & kNeedsAdvantage)) {
+  if (Has(json, "advantage") || (traits & kNeedsAdvantage)) {
     TAOPD_ASSIGN_OR_RETURN(one.row.advantage, Number(json, "advantage"));
   }
   if (Has(json, "expected")) one.expected = json["expected"];

@@ -92,7 +92,7 @@ std::vector<float> CutToVocabulary(int64_t vocab_size, int64_t num_rows, std::ve
 }  // namespace
 
 SupportOptions MakeSupportOptions(const TrainConfig& config, int64_t vocab_size) {
-  const uint32_t needs = NeedsOf(config.LossTerms());
+  const uint32_t traits = TraitsOf(config.LossTerms());
   const bool has_teacher = config.teacher.kind != TeacherKind::kNone;
   const auto teacher_top_k = static_cast<int32_t>(has_teacher ? config.teacher.top_k : 0);
   const auto student_top_k = config.objective.student_top_k > 0
@@ -100,7 +100,7 @@ SupportOptions MakeSupportOptions(const TrainConfig& config, int64_t vocab_size)
                                  : teacher_top_k;
   SupportOptions support;
   support.teacher_top_k = teacher_top_k;
-  if (needs & kNeedsFullVocabulary) {
+  if (traits & kNeedsFullVocabulary) {
     support.kind = SupportKind::kFullVocabulary;
   } else if (config.objective.support == SupportChoice::kStudent) {
     support.kind = SupportKind::kStudent;
@@ -110,7 +110,7 @@ SupportOptions MakeSupportOptions(const TrainConfig& config, int64_t vocab_size)
     support.kind = SupportKind::kUnion;
     support.student_top_k = student_top_k;
   }
-  support.teacher_entropy = (needs & kNeedsTeacherEntropy) != 0;
+  support.teacher_entropy = (traits & kNeedsTeacherEntropy) != 0;
   support.teacher_temperature = static_cast<float>(config.teacher.temperature);
   support.vocab_size = vocab_size;
   return support;

@@ -26,7 +26,7 @@ RowStatus EvaluateDenseRow(const ObjectiveTerms& objective, const DenseRow& dens
                            DenseRowResult* out) {
   const auto vocab_size = static_cast<int32_t>(dense.logits.size());
   const auto k = static_cast<int32_t>(dense.support_ids.size());
-  const RowStatus status = CheckSupportSize(k, NeedsOf(objective), vocab_size);
+  const RowStatus status = CheckSupportSize(k, TraitsOf(objective), vocab_size);
   if (status != RowStatus::kOk) return status;
   std::vector<uint8_t> in_support(vocab_size, 0);
   for (int32_t id : dense.support_ids) {

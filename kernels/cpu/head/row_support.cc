@@ -29,10 +29,10 @@ int32_t SupportSize(const int32_t* support_ids, int32_t k) {
   return size;
 }
 
-RowStatus CheckSupportSize(int32_t size, uint32_t needs, int64_t vocab_size) {
+RowStatus CheckSupportSize(int32_t size, uint32_t traits, int64_t vocab_size) {
   if (size < 0) return RowStatus::kIdAfterPadding;
-  if ((needs & kNeedsSupport) && size == 0) return RowStatus::kEmptySupport;
-  if ((needs & kNeedsFullVocabulary) && size != vocab_size) {
+  if ((traits & kNeedsSupport) && size == 0) return RowStatus::kEmptySupport;
+  if ((traits & kNeedsFullVocabulary) && size != vocab_size) {
     return RowStatus::kIncompleteSupport;
   }
   return RowStatus::kOk;

@@ -77,11 +77,11 @@ RowStatus StudentChunk::Start(const StudentTargets& targets, int64_t num_rows) {
   factor_BC_.resize(num_blocks_ * num_rows);
   sum_BC_.resize(num_blocks_ * num_rows);
   sum_x_BC_.resize(num_blocks_ * num_rows);
-  const uint32_t needs = NeedsOf(options_.objective);
+  const uint32_t traits = TraitsOf(options_.objective);
   for (int64_t n = 0; n < num_rows; ++n) {
     const int32_t* ids = targets.support_ids_Nk + n * k;
     size_C_[n] = SupportSize(ids, targets.k);
-    const RowStatus status = CheckSupportSize(size_C_[n], needs, options_.vocab_size);
+    const RowStatus status = CheckSupportSize(size_C_[n], traits, options_.vocab_size);
     if (status != RowStatus::kOk) return status;
     if (HasDuplicate(ids, size_C_[n], &seen_ids_)) return RowStatus::kDuplicateSupportId;
   }

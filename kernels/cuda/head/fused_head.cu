@@ -60,7 +60,7 @@ class HeadChunk {
     SweepArguments sweep{rows};
     sweep.logits = buffers_.logits;
     sweep.stride = stride;
-    sweep.needs = NeedsOf(problem_.objective);
+    sweep.traits = TraitsOf(problem_.objective);
     sweep.e = e;
     sweep.errors = result_.errors;
     const auto kernel =
@@ -158,14 +158,14 @@ class HeadChunk {
 std::string ArgumentError(const FusedHeadProblem& p, const FusedHeadResult& r) {
   std::ostringstream problem;
   const std::string wrong_objective = taopd::ProblemOf(p.objective);
-  const uint32_t needs = NeedsOf(p.objective);
+  const uint32_t traits = TraitsOf(p.objective);
   if (!wrong_objective.empty()) return wrong_objective;
   if (std::string error = SizesError(p); !error.empty()) return error;
   if (p.targets.k < 0 || p.targets.k > p.vocab_size) {
     problem << "k is " << p.targets.k << ", must be in [0, " << p.vocab_size << "]";
-  } else if (p.num_rows > 0 && (needs & kNeedsSupport) && p.targets.k == 0) {
+  } else if (p.num_rows > 0 && (traits & kNeedsSupport) && p.targets.k == 0) {
     problem << "k is 0; objective " << NameOf(p.objective) << " needs a support";
-  } else if (p.top_k_metrics && p.targets.k > kMaxTopKMetrics && !(needs & kNeedsFullVocabulary)) {
+  } else if (p.top_k_metrics && p.targets.k > kMaxTopKMetrics && !(traits & kNeedsFullVocabulary)) {
     problem << "k is " << p.targets.k << "; top_k_metrics takes at most " << kMaxTopKMetrics;
   } else if (p.num_rows > 0 &&
              (p.hidden_NH == nullptr || p.lm_head_VH == nullptr ||
@@ -175,14 +175,14 @@ std::string ArgumentError(const FusedHeadProblem& p, const FusedHeadResult& r) {
   } else if (p.num_rows > 0 && p.targets.k > 0 &&
              (p.targets.support_ids_Nk == nullptr || p.targets.teacher_log_probs_Nk == nullptr)) {
     problem << "support_ids or teacher_log_probs is missing for k = " << p.targets.k;
-  } else if (p.num_rows > 0 && (needs & kNeedsTeacherSampled) &&
+  } else if (p.num_rows > 0 && (traits & kNeedsTeacherSampled) &&
              p.targets.teacher_sampled_log_probs_N == nullptr) {
     problem << "teacher_sampled_log_probs is missing; objective " << NameOf(p.objective)
             << " needs it";
-  } else if (p.num_rows > 0 && (needs & kNeedsTeacherEntropy) &&
+  } else if (p.num_rows > 0 && (traits & kNeedsTeacherEntropy) &&
              p.targets.teacher_entropy_N == nullptr) {
     problem << "teacher_entropy is missing; objective " << NameOf(p.objective) << " needs it";
-  } else if (p.num_rows > 0 && (needs & kNeedsAdvantage) && p.targets.advantages_N == nullptr) {
+  } else if (p.num_rows > 0 && (traits & kNeedsAdvantage) && p.targets.advantages_N == nullptr) {
     problem << "advantages are missing; objective " << NameOf(p.objective) << " needs them";
   }
   return problem.str();

@@ -30,8 +30,8 @@ __device__ inline int32_t CheckSupport(const SweepArguments& args, const int32_t
     if (j > size && ids[j] != -1) error |= kHeadIdAfterPadding;
   }
   if (threadIdx.x == 0) {
-    if ((args.needs & kNeedsSupport) && size == 0) error |= kHeadEmptySupport;
-    if ((args.needs & kNeedsFullVocabulary) && size != args.vocab_size) {
+    if ((args.traits & kNeedsSupport) && size == 0) error |= kHeadEmptySupport;
+    if ((args.traits & kNeedsFullVocabulary) && size != args.vocab_size) {
       error |= kHeadIncompleteSupport;
     }
   }

@@ -34,8 +34,8 @@ struct StudentRows : SweepResults {
 struct SweepArguments : StudentRows {
   // [rows, stride]. The logits of the support are overwritten by -inf.
   float* logits = nullptr;
-  int64_t stride = 0;  // a multiple of 4
-  uint32_t needs = 0;  // needs of the objective
+  int64_t stride = 0;   // a multiple of 4
+  uint32_t traits = 0;  // TraitsOf the objective
   // [rows, stride] of the kernel's Element; for float it may be the logits themselves.
   void* e = nullptr;
   int32_t* errors = nullptr;

@@ -89,13 +89,13 @@ class HeadRun {
 
   // Returns the number of ids of each row before its padding.
   std::vector<int32_t> CheckSupports(const StudentTargets& targets, int64_t num) const {
-    const uint32_t needs = NeedsOf(options_.objective);
+    const uint32_t traits = TraitsOf(options_.objective);
     std::vector<int32_t> sizes;
     std::vector<uint64_t> seen_ids(CeilDiv(vocab_size_, 64));
     for (int64_t n = 0; n < num; ++n) {
       const int32_t* const ids = RowsFrom(targets.support_ids_Nk, n, targets.k);
       const int32_t size = ids == nullptr ? 0 : cpu::SupportSize(ids, targets.k);
-      cpu::RowStatus status = cpu::CheckSupportSize(size, needs, vocab_size_);
+      cpu::RowStatus status = cpu::CheckSupportSize(size, traits, vocab_size_);
       if (status == cpu::RowStatus::kOk && cpu::HasDuplicate(ids, size, &seen_ids)) {
         status = cpu::RowStatus::kDuplicateSupportId;
       }

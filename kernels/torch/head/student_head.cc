@@ -30,7 +30,7 @@ void CheckTensor(const at::Tensor& tensor, const char* name, at::IntArrayRef sha
 
 void CheckTargets(const HeadTargets& targets, const ObjectiveTerms& objective, int64_t num_rows,
                   int64_t vocab_size, at::Device device) {
-  const uint32_t needs = NeedsOf(objective);
+  const uint32_t traits = TraitsOf(objective);
   const std::string name_of_objective = NameOf(objective);
   const auto check = [&](const at::Tensor& tensor, const char* name, bool needed,
                          at::IntArrayRef shape, at::ScalarType dtype) {
@@ -40,23 +40,23 @@ void CheckTargets(const HeadTargets& targets, const ObjectiveTerms& objective, i
   };
   const at::Tensor& support = targets.support_ids_Nk;
   const int64_t k = support.defined() && support.dim() == 2 ? support.size(1) : 0;
-  check(support, "support_ids", needs & kNeedsSupport, {num_rows, k}, at::kInt);
+  check(support, "support_ids", traits & kNeedsSupport, {num_rows, k}, at::kInt);
   check(targets.teacher_log_probs_Nk, "teacher_log_probs", support.defined(), {num_rows, k},
         at::kFloat);
   check(targets.teacher_log_tail_N, "teacher_log_tail", false, {num_rows}, at::kFloat);
   check(targets.sampled_ids_N, "sampled_ids", true, {num_rows}, at::kInt);
   check(targets.teacher_sampled_log_probs_N, "teacher_sampled_log_probs",
-        needs & kNeedsTeacherSampled, {num_rows}, at::kFloat);
-  check(targets.teacher_entropy_N, "teacher_entropy", needs & kNeedsTeacherEntropy, {num_rows},
+        traits & kNeedsTeacherSampled, {num_rows}, at::kFloat);
+  check(targets.teacher_entropy_N, "teacher_entropy", traits & kNeedsTeacherEntropy, {num_rows},
         at::kFloat);
   check(targets.behavior_log_probs_N, "behavior_log_probs", false, {num_rows}, at::kFloat);
-  check(targets.advantages_N, "advantages", needs & kNeedsAdvantage, {num_rows}, at::kFloat);
+  check(targets.advantages_N, "advantages", traits & kNeedsAdvantage, {num_rows}, at::kFloat);
   check(targets.row_weights_N, "row_weights", true, {num_rows}, at::kFloat);
-  TORCH_CHECK(!(needs & kNeedsSupport) || num_rows == 0 || k > 0,
+  TORCH_CHECK(!(traits & kNeedsSupport) || num_rows == 0 || k > 0,
               "support_ids has k = 0; objective ", name_of_objective, " needs a support");
   TORCH_CHECK(k <= vocab_size, "support_ids has k = ", k, ", larger than the vocabulary of ",
               vocab_size);
-  TORCH_CHECK(!(needs & kNeedsFullVocabulary) || num_rows == 0 || k == vocab_size,
+  TORCH_CHECK(!(traits & kNeedsFullVocabulary) || num_rows == 0 || k == vocab_size,
               "support_ids has k = ", k, ", must be the vocabulary of ", vocab_size, "; objective ",
               name_of_objective, " needs every token's log-prob");
 #ifdef TAOPD_CUDA

@@ -106,9 +106,9 @@ TEST(ScoreFunctions, GuardsActOnRhoAndCount) {
   const std::vector<double> log_q = LogSoftmax(RandomLogits(kVocabulary, 2, 2));
   const std::vector<double> log_p = LogSoftmax(logits);
   for (const ObjectiveInfo& info : kObjectives) {
-    if (!(info.needs & kScoreFunction)) continue;
-    EXPECT_TRUE(info.needs & kReadsBehavior) << info.name;
-    EXPECT_TRUE(info.needs & kReadsRhoGuards) << info.name;
+    if (!(info.traits & kScoreFunction)) continue;
+    EXPECT_TRUE(info.traits & kReadsBehavior) << info.name;
+    EXPECT_TRUE(info.traits & kReadsRhoGuards) << info.name;
     const Objective free = *FindObjective(info.name);
     Objective guarded = free;
     guarded.max_rho = 1.5;
@@ -177,7 +177,7 @@ double LargestDifference(const std::vector<double>& a, const std::vector<double>
 TEST(ScoreFunctions, TheMeanDoesNotDependOnTheBehaviorPolicy) {
   int num_objectives = 0;
   for (const ObjectiveInfo& info : kObjectives) {
-    if (!(info.needs & kScoreFunction)) continue;
+    if (!(info.traits & kScoreFunction)) continue;
     ++num_objectives;
     const Objective objective = *FindObjective(info.name);
     for (uint64_t seed = 1; seed <= 30; ++seed) {
@@ -282,10 +282,10 @@ TEST(GivenResponses, ObjectivesThatAllowThemDoNotReadTheToken) {
   const double unknown = std::numeric_limits<double>::quiet_NaN();
   int num_allowed = 0;
   for (const ObjectiveInfo& info : kObjectives) {
-    const bool is_read = info.needs & kReadsBehavior;
-    if (is_read && !(info.needs & kAllowsGivenResponses)) continue;
+    const bool is_read = info.traits & kReadsBehavior;
+    if (is_read && !(info.traits & kAllowsGivenResponses)) continue;
     num_allowed += is_read ? 1 : 0;
-    const int32_t k = info.needs & kNeedsFullVocabulary ? kVocabulary : 3;
+    const int32_t k = info.traits & kNeedsFullVocabulary ? kVocabulary : 3;
     for (uint64_t seed = 1; seed <= 10; ++seed) {
       const std::vector<double> logits = RandomLogits(kVocabulary, 2, seed);
       const std::vector<double> log_q = LogSoftmax(RandomLogits(kVocabulary, 2, seed + 1000));
@@ -313,7 +313,7 @@ TEST(ScoreFunctions, TruncatedSamplingBiasesThemAndNoOther) {
   for (const ObjectiveInfo& info : kObjectives) {
     if (info.name == "cross_entropy") continue;
     const Objective objective = *FindObjective(info.name);
-    const int32_t k = info.needs & kNeedsFullVocabulary ? kVocabulary : 3;
+    const int32_t k = info.traits & kNeedsFullVocabulary ? kVocabulary : 3;
     double largest = 0;
     for (uint64_t seed = 1; seed <= 10; ++seed) {
       const std::vector<double> logits = RandomLogits(kVocabulary, 1, seed);
@@ -325,7 +325,7 @@ TEST(ScoreFunctions, TruncatedSamplingBiasesThemAndNoOther) {
       const auto kept = MeanOver(LogSoftmax(kept_logits), objective, logits, log_q, k, true);
       largest = std::max(largest, LargestDifference(own.gradient, kept.gradient));
     }
-    if (info.needs & kReadsBehavior) {
+    if (info.traits & kReadsBehavior) {
       EXPECT_GT(largest, 0.01) << info.name;
     } else {
       EXPECT_LT(largest, 1e-12) << info.name;

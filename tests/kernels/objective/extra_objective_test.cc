@@ -16,7 +16,7 @@ TEST(ExtraObjective, StandsInTheRegistry) {
   ASSERT_TRUE(objective.has_value());
   EXPECT_EQ(kObjectives.back().name, "squared_error");
   EXPECT_EQ(NameOf(*objective), "squared_error");
-  EXPECT_EQ(NeedsOf(*objective), kNeedsSupport);
+  EXPECT_EQ(TraitsOf(*objective), kNeedsSupport);
 }
 
 TEST(ExtraObjective, GradientMatchesFiniteDifferences) {

@@ -44,7 +44,7 @@ TEST(ObjectiveTerms, OneTermIsTheObjectiveItself) {
   const DenseRow<double> row =
       MakeRow(RandomLogits(9, 2, 3), LogSoftmax(RandomLogits(9, 2, 4)), 4, 7);
   for (const ObjectiveInfo& info : kObjectives) {
-    if (info.needs & kNeedsFullVocabulary) continue;
+    if (info.traits & kNeedsFullVocabulary) continue;
     const Objective objective = *FindObjective(info.name);
     const DenseResult<double> one = Evaluate(objective, row);
     const DenseResult<double> doubled = Evaluate(Terms({{info.name.data(), 2}}), row);
@@ -52,10 +52,10 @@ TEST(ObjectiveTerms, OneTermIsTheObjectiveItself) {
     EXPECT_EQ(one.term_loss[1], 0) << info.name;
     EXPECT_EQ(doubled.loss, 2 * one.loss) << info.name;
     for (int v = 0; v < 9; ++v) EXPECT_EQ(doubled.gradient[v], 2 * one.gradient[v]) << info.name;
-    EXPECT_EQ(NeedsOf(objective), info.needs);
+    EXPECT_EQ(TraitsOf(objective), info.traits);
   }
-  EXPECT_EQ(NeedsOf(Terms({{"sampled_token", 1}, {"jsd", 1}})),
-            InfoOf(*FindObjective("sampled_token")).needs | InfoOf(*FindObjective("jsd")).needs);
+  EXPECT_EQ(TraitsOf(Terms({{"sampled_token", 1}, {"jsd", 1}})),
+            InfoOf(*FindObjective("sampled_token")).traits | InfoOf(*FindObjective("jsd")).traits);
 }
 
 TEST(ObjectiveTerms, ProblemsNameFieldValueAndLimit) {
@@ -99,7 +99,7 @@ TEST(NoDenseGradient, IsSaidOfExactlyTheObjectivesWhoseAIsZero) {
     const ObjectiveTerms terms = *FindObjective(info.name);
     EvaluateObjectives(terms, row, static_cast<double*>(nullptr), &result);
     // Over the whole vocabulary, the k entries are the dense gradient.
-    const bool dense = result.a != 0 || (info.needs & kNeedsFullVocabulary);
+    const bool dense = result.a != 0 || (info.traits & kNeedsFullVocabulary);
     EXPECT_EQ(HasDenseGradient(terms), dense) << info.name;
   }
 }

@@ -88,10 +88,10 @@ constexpr int32_t kVocabulary = 9;
 // inside and outside of the support, on- and off-policy, a teacher below and above entropy_aware's
 // threshold.
 void ForRows(const std::function<void(const DenseRow<double>&, const std::string&)>& f,
-             uint32_t needs = 0) {
+             uint32_t traits = 0) {
   uint64_t seed = 0;
   for (const std::string kind : {"teacher", "student", "union"}) {
-    for (int32_t k = needs & kNeedsFullVocabulary ? kVocabulary : 1; k <= kVocabulary; ++k) {
+    for (int32_t k = traits & kNeedsFullVocabulary ? kVocabulary : 1; k <= kVocabulary; ++k) {
       for (int32_t sampled : {0, 4, 8}) {
         const std::vector<double> logits = RandomLogits(kVocabulary, 2, ++seed);
         const std::vector<double> log_q = LogSoftmax(RandomLogits(kVocabulary, 2, ++seed));
@@ -144,7 +144,7 @@ TEST(ObjectiveGradient, MatchesFiniteDifferences) {
             high[v] += kStep;
             low[v] -= kStep;
             const auto value = [&](const std::vector<double>& logits) {
-              if (info.needs & kScoreFunction) return Surrogate(name, row, logits);
+              if (info.traits & kScoreFunction) return Surrogate(name, row, logits);
               DenseRow<double> moved = row;
               moved.logits = logits;
               return Evaluate(objective, moved).loss;
@@ -154,7 +154,7 @@ TEST(ObjectiveGradient, MatchesFiniteDifferences) {
                 << name << ", " << what << ", logit " << v;
           }
         },
-        info.needs);
+        info.traits);
   }
 }
 
@@ -176,7 +176,7 @@ TEST(ObjectiveGradient, SumsToZeroAndIgnoresShifts) {
                 << info.name << ", " << what;
           }
         },
-        info.needs);
+        info.traits);
   }
 }
 

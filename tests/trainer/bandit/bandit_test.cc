@@ -82,7 +82,7 @@ TEST(Bandit, EndsWhereThePapersDoes) {
 TEST(Bandit, RunsEveryObjectiveOnEverySupport) {
   std::vector<std::string> names;
   for (const ObjectiveInfo& info : kObjectives) {
-    if (!(info.needs & kNeedsAdvantage)) names.emplace_back(info.name);
+    if (!(info.traits & kNeedsAdvantage)) names.emplace_back(info.name);
   }
   for (auto support :
        {Options::Support::kTeacher, Options::Support::kStudent, Options::Support::kUnion}) {

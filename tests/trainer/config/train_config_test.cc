@@ -144,10 +144,10 @@ TEST(TrainConfig, GivenResponsesAreRefusedWhereTheSampledTokenIsAnEstimate) {
   const std::string given = "response_key: r, offpolicy_fraction: 0.25";
   int num_refused = 0;
   for (const ObjectiveInfo& info : kObjectives) {
-    if (info.needs & kNeedsAdvantage) continue;
+    if (info.traits & kNeedsAdvantage) continue;
     SCOPED_TRACE(std::string(info.name));
     const std::string yaml = with(Concat("{name: ", info.name, "}"), given);
-    if ((info.needs & kReadsBehavior) == 0 || info.name == "sc_ta_opd") {
+    if ((info.traits & kReadsBehavior) == 0 || info.name == "sc_ta_opd") {
       EXPECT_OK(Read(yaml));
       continue;
     }
@@ -205,9 +205,9 @@ TEST(TrainConfig, TheLongestSentPromptDependsOnTheTeachersPrompt) {
 // allowed.
 TEST(TrainConfig, TruncatedSamplingIsRefusedWhereTheSampledTokenIsAnEstimate) {
   for (const ObjectiveInfo& info : kObjectives) {
-    if (info.needs & kNeedsAdvantage) continue;  // the section reward adds it
+    if (info.traits & kNeedsAdvantage) continue;  // the section reward adds it
     for (const bool as_term : {false, true}) {
-      const bool whole = (info.needs & kNeedsFullVocabulary) != 0;
+      const bool whole = (info.traits & kNeedsFullVocabulary) != 0;
       if (as_term && (whole || info.name == "ta_opd")) continue;
       const std::string name(info.name);
       SCOPED_TRACE(name);
@@ -216,7 +216,7 @@ TEST(TrainConfig, TruncatedSamplingIsRefusedWhereTheSampledTokenIsAnEstimate) {
                  as_term ? "terms: [{name: ta_opd}, {name: " + name + "}]" : "name: " + name,
                  "}\nrollout: ");
       for (const char* sampling : {"{top_p: 0.9}", "{top_k: 20}"}) {
-        if ((info.needs & kReadsBehavior) == 0) {
+        if ((info.traits & kReadsBehavior) == 0) {
           EXPECT_OK(Read(objective + sampling));
           continue;
         }

@@ -157,9 +157,9 @@ TEST(StepObjectives, AStepAgainstTheGradientGoesDownhill) {
   ScoredStep step;
   const Objective full = *FindObjective("full");
   for (const ObjectiveInfo& info : kObjectives) {
-    if (info.needs & kNeedsAdvantage) continue;  // reward_step_test.cc
+    if (info.traits & kNeedsAdvantage) continue;  // reward_step_test.cc
     const Objective objective = *FindObjective(info.name);
-    const bool estimate = (info.needs & kScoreFunction) != 0;
+    const bool estimate = (info.traits & kScoreFunction) != 0;
     for (const Aggregation aggregation :
          {Aggregation::kTokenMean, Aggregation::kSeqMeanTokenMean, Aggregation::kSeqMeanTokenSum}) {
       const double full_before = estimate ? step.Loss(full, aggregation) : 0;
@@ -183,7 +183,7 @@ TEST(StepObjectives, AStepAgainstTheGradientGoesDownhill) {
 
 TEST(StepObjectives, EveryObjectiveUpdatesTheWeightsInEveryMiniBatch) {
   for (const ObjectiveInfo& info : kObjectives) {
-    if (info.needs & kNeedsAdvantage) continue;  // reward_step_test.cc
+    if (info.traits & kNeedsAdvantage) continue;  // reward_step_test.cc
     TinySetting setting;
     setting.config.objective.name = std::string(info.name);
     TinyTraining training(setting);

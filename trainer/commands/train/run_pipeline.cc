@@ -27,7 +27,7 @@ void RunPipeline::WarnOfStaleness() const {
   std::string uncorrected;
   for (int32_t i = 0; i < terms.num_terms; ++i) {
     const ObjectiveInfo& info = InfoOf(terms.term[i].objective);
-    if ((info.needs & kReadsBehavior) != 0) continue;
+    if ((info.traits & kReadsBehavior) != 0) continue;
     uncorrected += Concat(uncorrected.empty() ? "" : ", ", info.name);
   }
   const bool has_stale_support = config_.objective.support != SupportChoice::kTeacher;

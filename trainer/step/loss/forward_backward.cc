@@ -122,7 +122,7 @@ absl::Status ForwardBackward(Decoder* student, const HeadOptions& head,
                              const std::vector<const ScoredRollout*>& sequences,
                              const std::vector<double>& weights, RowSums* sums,
                              const ForwardBackwardOptions& options) {
-  const bool full_vocabulary = (NeedsOf(head.objective) & kNeedsFullVocabulary) != 0;
+  const bool full_vocabulary = (TraitsOf(head.objective) & kNeedsFullVocabulary) != 0;
   const int64_t vocab_size = student->config().vocab_size;
 
   at::Tensor hidden_NH;

@@ -21,9 +21,9 @@ const char* Describe(RowStatus status);
 // Returns how many ids come before the padding, or -1 if an id follows padding.
 int32_t SupportSize(const int32_t* support_ids, int32_t k);
 
-// Checks a support of the size that SupportSize returned against the ObjectiveNeeds of an
+// Checks a support of the size that SupportSize returned against the ObjectiveTraits of an
 // objective.
-RowStatus CheckSupportSize(int32_t size, uint32_t needs, int64_t vocab_size);
+RowStatus CheckSupportSize(int32_t size, uint32_t traits, int64_t vocab_size);
 
 // Returns whether an id occurs twice. `seen` has a bit for each id of the vocabulary, all 0 before
 // and after the call. REQUIRES: all ids are in the vocabulary.

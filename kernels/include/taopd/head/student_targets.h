@@ -12,7 +12,7 @@
 namespace taopd {
 
 // sampled_ids_N and row_weights_N are always needed. Any other pointer may be null if the objective
-// does not need it (ObjectiveNeeds in taopd/objective/objective.h); the metrics that read it are
+// does not need it (ObjectiveTraits in taopd/objective/objective.h); the metrics that read it are
 // then NaN.
 struct StudentTargets {
   // int32 [N, k], distinct within a row, each in [0, V). -1 at the end of a row is padding and

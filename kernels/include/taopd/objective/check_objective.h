@@ -3,8 +3,8 @@
 // file.
 //
 // To add a parameter, add a member with its default to ObjectiveParameters
-// (taopd/objective/objective_row.h), a bit to ObjectiveNeeds and a row to kObjectiveParameters. The
-// checks, the trainer's configuration and `taopd-trainer objective` follow from the row.
+// (taopd/objective/objective_row.h), a bit to ObjectiveTraits and a row to kObjectiveParameters.
+// The checks, the trainer's configuration and `taopd-trainer objective` follow from the row.
 #pragma once
 
 #include <cmath>
@@ -25,7 +25,7 @@ struct ObjectiveParameter {
 
   std::string_view name;
   Member value;
-  uint32_t read_by;  // the bit of ObjectiveNeeds of the objectives that read it
+  uint32_t read_by;  // the bit of ObjectiveTraits of the objectives that read it
   std::string_view summary;
   // A valid value is between `low` and `high`; `open` excludes both.
   double low, high;
@@ -86,7 +86,7 @@ inline std::string ProblemOf(const ObjectiveTerms& terms) {
     }
     for (const ObjectiveParameter& parameter : kObjectiveParameters) {
       const double value = objective.*parameter.value;
-      if (!(info.needs & parameter.read_by) || parameter.IsInRange(value)) continue;
+      if (!(info.traits & parameter.read_by) || parameter.IsInRange(value)) continue;
       problem << parameter.name << " is " << value << ", must be " << parameter.range
               << " for objective " << info.name;
       return problem.str();

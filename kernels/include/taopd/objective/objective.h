@@ -49,7 +49,7 @@ namespace taopd {
 
 // The inputs of an objective besides the student's own numbers, and properties of its gradient. A
 // caller that does not have an input must refuse the objectives that need it.
-enum ObjectiveNeeds : uint32_t {
+enum ObjectiveTraits : uint32_t {
   kNeedsNothing = 0,
   kNeedsSupport = 1,         // support ids and log q on them, k >= 1
   kNeedsTeacherTail = 2,     // log_q_tail, or the one that FillTeacherTail derives
@@ -75,7 +75,7 @@ enum ObjectiveNeeds : uint32_t {
   kAllowsGivenResponses = 8192,
 };
 
-// X(enumerator, name in configurations, function, ObjectiveNeeds, formula, summary)
+// X(enumerator, name in configurations, function, ObjectiveTraits, formula, summary)
 //
 // The formula is the loss, a, b_j and c, separated by " | ": a row of the table in
 // docs/objectives.md, which defines the symbols. The summary says what the objective is and when to
@@ -170,7 +170,7 @@ enum ObjectiveNeeds : uint32_t {
   TAOPD_EXTRA_OBJECTIVES(X)
 
 enum class ObjectiveKind : int32_t {
-#define TAOPD_ENUMERATOR(kind, name, function, needs, formula, summary) kind,
+#define TAOPD_ENUMERATOR(kind, name, function, traits, formula, summary) kind,
   TAOPD_OBJECTIVES(TAOPD_ENUMERATOR)
 #undef TAOPD_ENUMERATOR
 };
@@ -200,15 +200,15 @@ static_assert(std::is_trivially_copyable_v<ObjectiveTerms>);
 struct ObjectiveInfo {
   std::string_view name;
   ObjectiveKind kind;
-  uint32_t needs;            // ObjectiveNeeds, or-ed together
+  uint32_t traits;           // ObjectiveTraits, or-ed together
   std::string_view formula;  // "loss | a | b_j | c"
   std::string_view summary;
 };
 
 // All objectives in the order of their kinds, for help texts, tests and configuration checks.
 inline constexpr std::array kObjectives = {
-#define TAOPD_INFO(kind, name, function, needs, formula, summary) \
-  ObjectiveInfo{name, ObjectiveKind::kind, needs, formula, summary},
+#define TAOPD_INFO(kind, name, function, traits, formula, summary) \
+  ObjectiveInfo{name, ObjectiveKind::kind, traits, formula, summary},
     TAOPD_OBJECTIVES(TAOPD_INFO)
 #undef TAOPD_INFO
 };
@@ -217,18 +217,19 @@ constexpr const ObjectiveInfo& InfoOf(const Objective& objective) {
   return kObjectives[static_cast<std::size_t>(objective.kind)];
 }
 
-// The needs of all terms, or-ed together.
-constexpr uint32_t NeedsOf(const ObjectiveTerms& terms) {
-  uint32_t needs = kNeedsNothing;
-  for (int32_t i = 0; i < terms.num_terms; ++i) needs |= InfoOf(terms.term[i].objective).needs;
-  return needs;
+// The traits of all terms, or-ed together: those that some term has. Ask each term for a property
+// that all of them must have, as HasDenseGradient does.
+constexpr uint32_t TraitsOf(const ObjectiveTerms& terms) {
+  uint32_t traits = kNeedsNothing;
+  for (int32_t i = 0; i < terms.num_terms; ++i) traits |= InfoOf(terms.term[i].objective).traits;
+  return traits;
 }
 
 // Whether `a` may differ from 0 for some row. If not, the gradient needs no product with the whole
 // vocabulary.
 constexpr bool HasDenseGradient(const ObjectiveTerms& terms) {
   for (int32_t i = 0; i < terms.num_terms; ++i) {
-    if (!(InfoOf(terms.term[i].objective).needs & kNoDenseGradient)) return true;
+    if (!(InfoOf(terms.term[i].objective).traits & kNoDenseGradient)) return true;
   }
   return false;
 }
@@ -246,7 +247,7 @@ constexpr std::optional<Objective> FindObjective(std::string_view name) {
 
 // Evaluates the loss and its gradient for one row. All results are finite if the log-probabilities
 // are at most 0 or -inf; see kLogProbFloor for zero mass. REQUIRES: the row has what
-// InfoOf(objective).needs names, and result->support_gradient has k places.
+// InfoOf(objective).traits names, and result->support_gradient has k places.
 template <typename Real>
 TAOPD_HOST_DEVICE inline void EvaluateObjective(const Objective& objective,
                                                 const ObjectiveRow<Real>& row,
@@ -257,8 +258,8 @@ TAOPD_HOST_DEVICE inline void EvaluateObjective(const Objective& objective,
   result->num_masked = 0;
   result->num_clipped = 0;
   switch (objective.kind) {
-#define TAOPD_CASE(kind, name, function, needs, formula, summary) \
-  case ObjectiveKind::kind:                                       \
+#define TAOPD_CASE(kind, name, function, traits, formula, summary) \
+  case ObjectiveKind::kind:                                        \
     return objectives::function(row, objective, result);
     TAOPD_OBJECTIVES(TAOPD_CASE)
 #undef TAOPD_CASE
@@ -267,7 +268,7 @@ TAOPD_HOST_DEVICE inline void EvaluateObjective(const Objective& objective,
 
 // Evaluates a combination for one row: the weighted sums of the terms' loss, a, c and
 // support_gradient, and term_loss. scratch[k] is the caller's; it may be null if num_terms is 1.
-// REQUIRES: the row has what NeedsOf(terms) names, and result->support_gradient has k places.
+// REQUIRES: the row has what TraitsOf(terms) names, and result->support_gradient has k places.
 template <typename Real>
 TAOPD_HOST_DEVICE inline void EvaluateObjectives(const ObjectiveTerms& terms,
                                                  const ObjectiveRow<Real>& row, Real* scratch,

@@ -26,8 +26,8 @@ inline constexpr double kMaxLogWeight = 20.0;
 // exp(80), so that the factor itself is a float32.
 inline constexpr double kMaxLogTailRatio = 80.0;
 
-// Parameters of objectives, with their defaults. Each is read only by the objectives whose needs
-// name it (ObjectiveNeeds). Their ranges are in taopd/objective/check_objective.h.
+// Parameters of objectives, with their defaults. Each is read only by the objectives whose traits
+// name it (ObjectiveTraits). Their ranges are in taopd/objective/check_objective.h.
 struct ObjectiveParameters {
   // The weight of the teacher in jsd's mixture.
   double beta = 0.5;

@@ -44,7 +44,7 @@ Case MakeCase(std::string_view objective, int64_t num_rows, int64_t vocab_size, 
   std::normal_distribution<float> normal(0, 2);
   Case c = {.num_rows = num_rows, .vocab_size = vocab_size};
   c.options.objective = FindObjective(objective).value();
-  if (NeedsOf(c.options.objective) & kNeedsFullVocabulary) k = static_cast<int32_t>(vocab_size);
+  if (TraitsOf(c.options.objective) & kNeedsFullVocabulary) k = static_cast<int32_t>(vocab_size);
   c.k = k;
   for (int64_t i = 0; i < num_rows * vocab_size; ++i) c.logits_CV.push_back(normal(random));
   std::vector<int32_t> ids(vocab_size);

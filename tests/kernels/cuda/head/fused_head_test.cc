@@ -84,7 +84,7 @@ Case MakeCase(std::string_view name, DataType dtype, int64_t num_rows, int64_t h
               int64_t vocab_size, int32_t k, uint64_t seed) {
   Case c = {.matrices = RandomMatrices(dtype, num_rows, hidden_size, vocab_size, seed),
             .objective = Named(name)};
-  if (NeedsOf(c.objective) & kNeedsFullVocabulary) k = static_cast<int32_t>(vocab_size);
+  if (TraitsOf(c.objective) & kNeedsFullVocabulary) k = static_cast<int32_t>(vocab_size);
   c.targets = RandomTargets(num_rows, vocab_size, k, seed + 1000);
   return c;
 }

@@ -20,7 +20,7 @@ void ExpectLikeTheKernels(const Problem& problem, const HeadOptions& options, do
 
 TEST(ComposedStudentHead, MatchesTheCpuKernelsForEveryObjective) {
   for (const ObjectiveInfo& info : kObjectives) {
-    const bool whole = info.needs & kNeedsFullVocabulary;
+    const bool whole = info.traits & kNeedsFullVocabulary;
     Problem problem = MakeProblem(7, 16, 301, whole ? 301 : 9, 3);
     problem.targets.behavior_log_probs_N = problem.targets.teacher_sampled_log_probs_N - 0.5;
     HeadOptions options = OptionsFor(std::string(info.name));

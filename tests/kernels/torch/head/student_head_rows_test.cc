@@ -51,7 +51,7 @@ TEST(StudentHeadRows, PaddingMakesTheSupportSmaller) {
     Problem problem = MakeProblem(4, 6, 30, 5, 18);
     HeadOptions options = OptionsFor(name);
     options.top_k_metrics = true;
-    const int64_t sizes[] = {5, 3, 1, NeedsOf(options.objective) & kNeedsSupport ? 4 : 0};
+    const int64_t sizes[] = {5, 3, 1, TraitsOf(options.objective) & kNeedsSupport ? 4 : 0};
     for (int64_t n = 0; n < 4; ++n) {
       problem.targets.support_ids_Nk[n].narrow(0, sizes[n], 5 - sizes[n]).fill_(-1);
     }

@@ -35,7 +35,7 @@ TEST(StudentHead, MatchesAutogradForEveryObjective) {
   for (const ObjectiveInfo& info : kObjectives) {
     uint64_t seed = 0;
     for (Shape shape : shapes) {
-      if (info.needs & kNeedsFullVocabulary) shape.k = shape.vocab_size;
+      if (info.traits & kNeedsFullVocabulary) shape.k = shape.vocab_size;
       for (double temperature : {1.0, 0.6}) {
         Problem problem =
             MakeProblem(shape.num_rows, shape.hidden_size, shape.vocab_size, shape.k, ++seed);
@@ -178,7 +178,7 @@ TEST(StudentHead, ObjectivesWithoutDensePartTouchFewRowsOfTheHead) {
 TEST(StudentHead, ExtremeLogitsStayFinite) {
   for (const ObjectiveInfo& info : kObjectives) {
     for (double factor : {1e4, -1e4}) {
-      const int64_t k = info.needs & kNeedsFullVocabulary ? 12 : 3;
+      const int64_t k = info.traits & kNeedsFullVocabulary ? 12 : 3;
       Problem problem = MakeProblem(4, 1, 12, k, 9);
       problem.hidden.fill_(factor);
       problem.lm_head = at::linspace(-1, 1, 12).unsqueeze(1).contiguous();
@@ -190,7 +190,7 @@ TEST(StudentHead, ExtremeLogitsStayFinite) {
         EXPECT_TRUE(at::isfinite(result).all().item<bool>()) << info.name;
       }
     }
-    Problem problem = MakeProblem(4, 8, 20, info.needs & kNeedsFullVocabulary ? 20 : 3, 10);
+    Problem problem = MakeProblem(4, 8, 20, info.traits & kNeedsFullVocabulary ? 20 : 3, 10);
     problem.hidden = at::cat({problem.hidden, at::ones({4, 1})}, 1);
     problem.lm_head = at::cat({problem.lm_head, at::zeros({20, 1})}, 1);
     const HeadOptions options = OptionsFor(std::string(info.name));
