@@ -198,6 +198,9 @@ struct DecoderOptions {
 // FAILED_PRECONDITION for devices that do not exist or cannot be used (cuda_requirements.h).
 absl::StatusOr<at::Device> ParseDevice(const std::string& text);
 
+// The functions below are implemented in weights/: LoadDecoder in load.cc, MakeDecoder in init.cc,
+// SaveDecoder in export.cc, and the revisions in revision.cc.
+
 // Loads config.json and the safetensors (one file, or shards) of a Hugging Face directory.
 //
 // Errors name the directory or the file, and the tensor that is missing, unexpected or of the wrong

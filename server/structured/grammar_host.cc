@@ -257,7 +257,6 @@ void GrammarHost::EndFirstJob(const CrashReport& report, const absl::Status& why
   }
 }
 
-// Returns the grammar that the process works on; null if it works on several.
 const GrammarSpec* GrammarHost::OnlySuspect(bool was_compiling) const {
   const Grammar* only = was_compiling ? jobs_.front().grammar.get() : nullptr;
   for (const auto& [id, text] : texts_) {
@@ -315,7 +314,6 @@ void GrammarHost::Compile(std::shared_ptr<Grammar> grammar, Compiled compiled) {
 void GrammarHost::Requeue(const std::shared_ptr<Grammar>& grammar) {
   if (grammar->is_compiled_ || std::exchange(grammar->is_queued_, true)) return;
   grammars_[grammar->id_] = grammar;
-  // Texts that have already begun come before new grammars.
   jobs_.insert(jobs_.begin() + (is_compiling_ ? 1 : 0), Job{grammar, nullptr});
 }
 
@@ -341,7 +339,6 @@ void GrammarHost::Ask(const std::shared_ptr<GrammarText>& text, const std::vecto
   }
 }
 
-// `new_ids` are the last ids of the text: those that an open text in the process does not have yet.
 void GrammarHost::Send(GrammarText& text, const std::vector<int32_t>& new_ids) {
   FrameWriter frame(text.is_open ? GrammarOp::kAdvance : GrammarOp::kOpen);
   frame.Add(text.grammar->id_).Add(text.id);

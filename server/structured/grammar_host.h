@@ -91,6 +91,7 @@ class GrammarHost {
   absl::Status Handle(const std::string& frame);
   absl::Status HandleCompiled(FrameReader& reader);
   absl::Status HandleMask(FrameReader& reader);
+  // Returns DEADLINE_EXCEEDED if the process does not read, or has not answered by NextDeadline.
   absl::Status CheckClock();
   absl::Time NextDeadline() const;
   // Ends the process for this reason, which may be that it has ended by itself. Decides for each
@@ -105,8 +106,13 @@ class GrammarHost {
   void EndFirstJob(const CrashReport& report, const absl::Status& why);
   void EndJob(const absl::StatusOr<int64_t>& result);
   void FailAll(const absl::Status& status);
+  // `new_ids` are the last ids of the text: those that an open text in the process does not have
+  // yet.
   void Send(GrammarText& text, const std::vector<int32_t>& new_ids);
+  // Queues the grammar of a text, unless the process has it or it is queued already. It comes
+  // before new grammars, because its text has already begun.
   void Requeue(const std::shared_ptr<Grammar>& grammar);
+  // Returns the grammar that the process works on; null if it works on none or on several.
   const GrammarSpec* OnlySuspect(bool was_compiling) const;
   // The text gets no more masks after this.
   void Fail(const std::shared_ptr<GrammarText>& text, const absl::Status& status);

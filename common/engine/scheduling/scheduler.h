@@ -24,8 +24,8 @@
 //     waits for its mask (Sequence::WaitsForMask).
 //   A block's reference count is the number of running sequences whose tables hold it.
 //   A row is only written to a block that nobody else refers to.
-//   The oldest sequence, of those that are not done the one that was added first, is never
-//     preempted. It is admitted by force when it has waited for kMaxStepsWaited steps, so that
+//   The oldest sequence is the one that was added first among those that are not done. It is never
+//     preempted, and it is admitted by force when it has waited for kMaxStepsWaited steps, so that
 //     every sequence is done after a finite number of steps.
 //   The same calls give the same plans.
 //

@@ -145,8 +145,8 @@ class StudentChunk {
   std::vector<int64_t> first_B_;
   std::vector<NamedLogit> named_;
   std::vector<float> support_logits_Ck_, sampled_logit_C_, row_scale_C_, entry_values_CE_;
-  // For each block and row: x as above, which FinishRows turns into the factor, and the sums in
-  // units of 2^x.
+  // For each block and row. AddBlock writes the exponent x to factor_BC_ (see the top of this
+  // file), and the sums in units of 2^x. FinishRows replaces x by the factor.
   std::vector<float> factor_BC_, sum_BC_, sum_x_BC_;
   std::vector<float> logits_VC_;  // rows of whole vectors; empty unless CountsRanks()
   int64_t logits_stride_ = 0;
