@@ -75,54 +75,6 @@ absl::Status CheckSampling(const RolloutConfig& rollout, const ObjectiveTerms& t
   return absl::OkStatus();
 }
 
-}  // namespace
-
-int64_t DataConfig::LongestSentPrompt() const {
-  if (!HasTeacherPrompt()) return max_prompt_length;
-  const bool sends_plain = teacher_prompt_missing == MissingTeacherPrompt::kPlain || HasSibling();
-  return sends_plain ? std::max(max_prompt_length, MaxTeacherPromptLength())
-                     : MaxTeacherPromptLength();
-}
-
-int64_t DataConfig::NumOffPolicy() const {
-  return std::llround(offpolicy_fraction * static_cast<double>(train_batch_size));
-}
-
-ObjectiveTerms ObjectiveConfig::Terms() const {
-  std::vector<ObjectiveTermConfig> configs = terms;
-  if (configs.empty())
-    configs.push_back({name.empty() ? std::string(kDefaultObjective) : name, 1.0});
-  ObjectiveTerms combination;
-  combination.num_terms = static_cast<int32_t>(configs.size());
-  for (size_t i = 0; i < configs.size(); ++i) {
-    Objective objective = *FindObjective(configs[i].name);
-    static_cast<ObjectiveParameters&>(objective) = parameters;
-    combination.term[i] = {objective, configs[i].weight};
-  }
-  return combination;
-}
-
-bool ObjectiveConfig::IsRewardAlone() const { return terms.empty() && name == kRewardObjective; }
-
-ObjectiveTerms TrainConfig::LossTerms() const {
-  ObjectiveTerms all = objective.Terms();
-  if (!reward.IsOn()) return all;
-  if (objective.IsRewardAlone()) all.num_terms = 0;
-  Objective gradient = *FindObjective(kRewardObjective);
-  static_cast<ObjectiveParameters&>(gradient) = objective.parameters;
-  gradient.clip_low = reward.clip_low;
-  gradient.clip_high = reward.clip_high;
-  all.term[all.num_terms++] = {gradient, reward.weight};
-  return all;
-}
-
-Recompute RecomputeOf(const TrainerConfig& config) {
-  if (config.recompute == RecomputeChoice::kFull) return Recompute::kFull;
-  return config.recompute == RecomputeChoice::kAttention ? Recompute::kAttention : Recompute::kNone;
-}
-
-namespace {
-
 // The dense log-probs are fetched when the step trains, from newer weights than the other scores.
 absl::Status CheckAsyncTeacher(const TrainConfig& config) {
   if (!FollowsStudent(config.teacher, config.teachers)) return absl::OkStatus();
@@ -336,6 +288,50 @@ absl::Status CheckSteps(const TrainConfig& config) {
 }
 
 }  // namespace
+
+int64_t DataConfig::LongestSentPrompt() const {
+  if (!HasTeacherPrompt()) return max_prompt_length;
+  const bool sends_plain = teacher_prompt_missing == MissingTeacherPrompt::kPlain || HasSibling();
+  return sends_plain ? std::max(max_prompt_length, MaxTeacherPromptLength())
+                     : MaxTeacherPromptLength();
+}
+
+int64_t DataConfig::NumOffPolicy() const {
+  return std::llround(offpolicy_fraction * static_cast<double>(train_batch_size));
+}
+
+ObjectiveTerms ObjectiveConfig::Terms() const {
+  std::vector<ObjectiveTermConfig> configs = terms;
+  if (configs.empty())
+    configs.push_back({name.empty() ? std::string(kDefaultObjective) : name, 1.0});
+  ObjectiveTerms combination;
+  combination.num_terms = static_cast<int32_t>(configs.size());
+  for (size_t i = 0; i < configs.size(); ++i) {
+    Objective objective = *FindObjective(configs[i].name);
+    static_cast<ObjectiveParameters&>(objective) = parameters;
+    combination.term[i] = {objective, configs[i].weight};
+  }
+  return combination;
+}
+
+bool ObjectiveConfig::IsRewardAlone() const { return terms.empty() && name == kRewardObjective; }
+
+ObjectiveTerms TrainConfig::LossTerms() const {
+  ObjectiveTerms all = objective.Terms();
+  if (!reward.IsOn()) return all;
+  if (objective.IsRewardAlone()) all.num_terms = 0;
+  Objective gradient = *FindObjective(kRewardObjective);
+  static_cast<ObjectiveParameters&>(gradient) = objective.parameters;
+  gradient.clip_low = reward.clip_low;
+  gradient.clip_high = reward.clip_high;
+  all.term[all.num_terms++] = {gradient, reward.weight};
+  return all;
+}
+
+Recompute RecomputeOf(const TrainerConfig& config) {
+  if (config.recompute == RecomputeChoice::kFull) return Recompute::kFull;
+  return config.recompute == RecomputeChoice::kAttention ? Recompute::kAttention : Recompute::kNone;
+}
 
 absl::Status CheckTrainConfig(TrainConfig& config) {
   TAOPD_RETURN_IF_ERROR(CheckSettings(DescribeSettings(config)));
