@@ -1,5 +1,9 @@
 # Warnings, sanitizers, the compiler cache and the linker.
 add_compile_options("$<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-Wall;-Wextra;-Wno-unused-parameter>")
+option(TAOPD_WERROR "Make warnings errors" OFF)
+if(TAOPD_WERROR)
+  set(CMAKE_COMPILE_WARNING_AS_ERROR ON)
+endif()
 # Every file has -pthread, because gRPC's and Abseil's targets ask for it, and a file that has it
 # cannot use a precompiled header that was made without it.
 add_compile_options($<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-pthread>)

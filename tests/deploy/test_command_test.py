@@ -75,7 +75,7 @@ class LabelsTest(unittest.TestCase):
         (self.tree / "tests/support/summarize_junit.py").touch()
         (self.tree / "build/cpu/build.ninja").touch()
         self.add_program("deploy/setup", "")
-        self.add_program("bin/cmake", "")
+        self.add_program("bin/cmake", 'echo "$@" >>cmake_arguments')
         self.add_program("bin/ctest", 'touch build/cpu/test-report.xml\nprintf "%s\\n" "$@" >arguments\n'
                                       'printf "%s" "$TMPDIR" >tmpdir')
 
@@ -100,6 +100,12 @@ class LabelsTest(unittest.TestCase):
         self.assertEqual(self.ctest_arguments("-L", "slow"), ["-L", "slow"])
         self.assertEqual(self.ctest_arguments("--label-regex", "slow"), ["--label-regex", "slow"])
         self.assertEqual(self.ctest_arguments("--only", "server_test"), ["-R", "^server_test\\."])
+
+    def test_warnings_are_errors_where_asked(self):
+        for arguments, configured in (((), ""), (("--werror",), "--preset cpu -DTAOPD_WERROR=ON\n")):
+            self.assertEqual(self.ctest_arguments(*arguments), ["-LE", "oracle|slow|vllm|clients"])
+            self.assertEqual((self.tree / "cmake_arguments").read_text(), configured + "--build --preset cpu\n")
+            (self.tree / "cmake_arguments").unlink()
 
     def test_temporary_files_leave_nothing_in_memory(self):
         for given, label in (("", ()), ("", ("-L", "slow")), (str(self.tree), ())):
