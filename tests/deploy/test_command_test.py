@@ -69,7 +69,7 @@ class LabelsTest(unittest.TestCase):
 
     def setUp(self):
         self.tree = temporary_path(self)
-        for folder in ("tests/support", "deploy", "bin", "build/cpu"):
+        for folder in ("tests/support", "deploy", "bin", "build/cpu/Testing/Temporary"):
             (self.tree / folder).mkdir(parents=True)
         shutil.copy(ROOT / "tests/run", self.tree / "tests/run")
         (self.tree / "tests/support/summarize_junit.py").touch()
@@ -84,8 +84,8 @@ class LabelsTest(unittest.TestCase):
         (self.tree / path).chmod(0o755)
 
     def ctest_arguments(self, *arguments, **environment):
-        expect(0, [self.tree / "tests/run", *arguments],
-               env={**os.environ, "PATH": f"{self.tree / 'bin'}:{os.environ['PATH']}", **environment})
+        self.output = expect(0, [self.tree / "tests/run", *arguments],
+                             env={**os.environ, "PATH": f"{self.tree / 'bin'}:{os.environ['PATH']}", **environment}).stdout
         given = (self.tree / "arguments").read_text().splitlines()
         return given[given.index("--output-junit") + 2:]
 
@@ -100,6 +100,12 @@ class LabelsTest(unittest.TestCase):
         self.assertEqual(self.ctest_arguments("-L", "slow"), ["-L", "slow"])
         self.assertEqual(self.ctest_arguments("--label-regex", "slow"), ["--label-regex", "slow"])
         self.assertEqual(self.ctest_arguments("--only", "server_test"), ["-R", "^server_test\\."])
+
+    def test_names_what_ran_twice(self):
+        log = self.tree / "build/cpu/Testing/Temporary/LastTest.log"
+        log.write_text("1/3 Test: once\n2/3 Test: a.B+C\n3/3 Test: other\n2/3 Test: a.B+C\n3/3 Test: other\n")
+        self.ctest_arguments()
+        self.assertIn("\nran more than once: a.B+C, other\n", self.output)
 
     def test_warnings_are_errors_where_asked(self):
         for arguments, configured in (((), ""), (("--werror",), "--preset cpu -DTAOPD_WERROR=ON\n")):
