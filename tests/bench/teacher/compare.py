@@ -136,7 +136,7 @@ def main():
     engine_ms = min(1e3 * case["wall_s"] / case["sequences"] for case in cases if case["way"] == "engine")
     print_calls(facts, engine_ms)
     call_share = (facts["call_ms"]["grpc"] - facts["call_ms"]["engine"]) / engine_ms
-    print(f"\n| | limit | measured | |\n|---|---|---|---|")
+    print("\n| | limit | measured | |\n|---|---|---|---|")
     for what, limit, value, form in (
             ("gRPC, time of a call without the engine to the engine's", MAX_MORE_TIME, call_share, ".2%"),
             ("gRPC, more time than the bare engine, the worst of the numbers of clients", MAX_MORE_TIME, worst, ".1%"),

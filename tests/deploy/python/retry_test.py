@@ -6,7 +6,7 @@ import logging
 import threading
 import unittest
 
-import packages
+import packages  # noqa: F401
 import grpc
 
 import named_results

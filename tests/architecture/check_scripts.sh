@@ -1,0 +1,23 @@
+#!/bin/bash
+# check_scripts.sh DEFAULT_DEPS SOURCE_DIR
+# ruff finds nothing in the tree's Python, and shellcheck no warning in its shell scripts.
+# 77: skipped.
+set -euo pipefail
+ruff=${TAOPD_DEPS:-$1}/test-venv/bin/ruff
+if [[ ! -x $ruff ]] || ! command -v shellcheck >/dev/null; then
+  echo "skipped: $ruff or shellcheck does not exist; tests/run installs both (deploy/setup --tests)"
+  exit 77
+fi
+cd "$2"
+folders=(.ci common deploy kernels proto server trainer tests)
+# scripts PATTERN: the files whose first line matches.
+scripts() {
+  grep -rIlm 1 '^#!' "${folders[@]}" | xargs awk -v pattern="$1" 'FNR == 1 && $0 ~ pattern { print FILENAME } { nextfile }'
+}
+mapfile -t python < <({ scripts python && find "${folders[@]}" -name '*.py'; } | sort -u)
+mapfile -t shell < <(scripts '/(env )?(ba)?sh$')
+# Left out: zip without strict=, defaults that are calls (of immutable values here), and closures over a loop's
+# variables (called within the iteration here).
+"$ruff" check --quiet --no-cache --isolated --select F,E9,B --ignore B905,B008,B023 "${python[@]}"
+shellcheck --severity warning "${shell[@]}"
+printf '%s files of Python and %s shell scripts have no findings\n' ${#python[@]} ${#shell[@]}
