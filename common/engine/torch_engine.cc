@@ -293,7 +293,7 @@ class TorchEngine final : public InferenceEngine {
       device_failure = ComputeAlone(plan, failure);
     } else {
       device_failure = failure;
-      FailAll(plan.rows, failure);
+      Fail(plan.rows, failure);
     }
     LogError("engine step failed", {{"num_sequences", plan.rows.size()},
                                     {"error", device_failure.ok() ? failure : device_failure}});
@@ -308,7 +308,7 @@ class TorchEngine final : public InferenceEngine {
     // copy is harmless.
     const absl::Status copied = Copy(plan);
     if (!copied.ok() || plan.rows.size() == 1) {
-      FailAll(plan.rows, copied.ok() ? failure : copied);
+      Fail(plan.rows, copied.ok() ? failure : copied);
       return absl::OkStatus();
     }
     absl::Status device_failure;
@@ -316,7 +316,7 @@ class TorchEngine final : public InferenceEngine {
       const absl::Status alone =
           device_failure.ok() ? Compute({part}, plan.uncached) : device_failure;
       if (alone.ok()) continue;
-      Fail(part, alone);
+      Fail({part}, alone);
       if (device_failure.ok() && !ModelAnswers()) device_failure = alone;
     }
     return device_failure;
@@ -352,21 +352,19 @@ class TorchEngine final : public InferenceEngine {
       stats_.head_seconds += absl::ToDoubleSeconds(clock_->Now() - computed_at);
       stats_.graphs = runner_->graph_stats();
     }
-    if (!produced.ok()) FailAll(rows, produced);
+    if (!produced.ok()) Fail(rows, produced);
     return absl::OkStatus();
   }
 
-  static void Fail(const ScheduledRows& part, const absl::Status& status) {
+  static void Fail(const std::vector<ScheduledRows>& rows, const absl::Status& status) {
     const auto fail = [&status](Sequence* sequence) {
       if (sequence->status.ok()) sequence->status = status;
       sequence->finished = true;
     };
-    fail(part.sequence);
-    for (Sequence* sequence : part.followers) fail(sequence);
-  }
-
-  static void FailAll(const std::vector<ScheduledRows>& rows, const absl::Status& status) {
-    for (const ScheduledRows& part : rows) Fail(part, status);
+    for (const ScheduledRows& part : rows) {
+      fail(part.sequence);
+      for (Sequence* sequence : part.followers) fail(sequence);
+    }
   }
 
   // Returns whether the model's processes and its device still compute.
