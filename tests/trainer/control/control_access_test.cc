@@ -62,7 +62,7 @@ TEST_F(ControlAccessTest, ForeignHostsAreRefusedOnEveryRoute) {
           "localhost.evil.example", "trainer.example.evil", "[2001:db8::1]:80", "["}) {
       const std::string answer = ask(route, host);
       EXPECT_THAT(answer, StartsWith("HTTP/1.1 421")) << route << " " << host;
-      EXPECT_THAT(answer, HasSubstr("{\"error\":\"the host " + host + " is not")) << route;
+      EXPECT_THAT(answer, HasSubstr("{\"error\":\"this server has no name " + host + ";")) << route;
     }
   }
   EXPECT_FALSE(state_.pause_requested());

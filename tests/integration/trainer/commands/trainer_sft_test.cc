@@ -69,7 +69,7 @@ TEST_F(TrainerSftTest, ThePreviewShowsWhatIsLearned) {
   // The template's variables reach both renderings; here they disagree.
   const std::string no_thinking = R"(data.chat_template_kwargs={"enable_thinking": false})";
   ExpectFails(DataArguments({no_thinking}), 65, "chats.jsonl");
-  EXPECT_THAT(output_, HasSubstr("renders the prompt in another way"));
+  EXPECT_THAT(output_, HasSubstr("renders the prompt differently"));
   EXPECT_EQ(Run(Arguments({no_thinking})), 65) << output_;
   EXPECT_EQ(Run(Arguments({"data.chat_template_kwargs=[1]"})), 64) << output_;
 }
