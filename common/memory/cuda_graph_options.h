@@ -25,8 +25,8 @@ inline EnumNames<CudaGraphUse> NamesOf(CudaGraphUse) {
 // The names of the other options are vLLM's.
 struct CudaGraphOptions {
   CudaGraphUse use = CudaGraphUse::kNever;
-  // The largest batch that is captured. If 0, kDefaultCaptureSize, or the number of sequences that
-  // run at once if that is less.
+  // The largest batch that is captured, which is at most the number of tokens of a step. If 0,
+  // kDefaultCaptureSize, or the number of sequences that run at once if that is less.
   int64_t max_capture_size = 0;
   // A step with a longer sequence runs eagerly: the memory of a graph grows with the number of
   // positions that it can hold.

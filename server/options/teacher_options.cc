@@ -222,8 +222,9 @@ void TeacherOptions::DeclareEngine(SettingTable& v) {
             "not wait for launches. auto captures them where that is possible; false is vLLM's "
             "--enforce-eager; true is refused where it is impossible, as on a CPU.");
   v.Setting("max_cudagraph_capture_size", &max_cudagraph_capture_size,
-            "Largest number of sequences of a captured decode step. 0 means max_num_seqs, but at "
-            "most 512. Larger steps run eagerly.",
+            "Largest number of sequences of a captured decode step, which is at most "
+            "max_num_batched_tokens. 0 means max_num_seqs, but at most 512. Larger steps run "
+            "eagerly.",
             Between<int64_t>(0, kMaxCaptureSize));
   v.Setting("max_seq_len_to_capture", &max_seq_len_to_capture,
             "Longest sequence, in tokens, that the captured decode steps have room for. Steps with "

@@ -69,7 +69,7 @@ class GrammarCompiler {
   //   INVALID_ARGUMENT     the spec exceeds a limit, is malformed or is not supported; the message
   //                        begins with `field` and says which
   //   FAILED_PRECONDITION  the model has no id that ends a text
-  //   RESOURCE_EXHAUSTED   too many grammars wait or are in use
+  //   RESOURCE_EXHAUSTED   too many grammars wait or are in use, or those in use are too large
   //   DEADLINE_EXCEEDED, CANCELLED
   //   UNAVAILABLE          the program does not run, or ended several times for other reasons
   struct Request {

@@ -131,7 +131,9 @@ class TeacherClient {
   //   UNAVAILABLE          no endpoint has answered within `timeout`;
   //   INVALID_ARGUMENT     one serves another revision than the client was made for;
   //   FAILED_PRECONDITION  the endpoints that answer differ in revision, tokenizer or vocabulary,
-  //                        or use a protocol version that this client does not know.
+  //                        or use a protocol version that this client does not know, or several
+  //                        teachers have different tokenizers.
+  // An endpoint's error that is no outage, such as UNAUTHENTICATED, is returned with its own code.
   virtual absl::StatusOr<TeacherInfo> Connect(absl::Duration timeout) = 0;
   // Checks that a request of this size is possible at the teacher that Connect described, so that a
   // run can be refused before its first step. Returns INVALID_ARGUMENT if the reply would exceed
@@ -143,7 +145,7 @@ class TeacherClient {
   // queue of waiting requests is not bounded, because the caller knows the cost of a request and
   // limits them. Errors that `done` receives:
   //   UNAVAILABLE          the outage budget is used up;
-  //   INVALID_ARGUMENT     the request exceeds a limit of TeacherInfo;
+  //   INVALID_ARGUMENT     the request exceeds a limit of TeacherInfo or has an unknown source;
   //   FAILED_PRECONDITION  Connect has not succeeded yet;
   //   FAILED_PRECONDITION, UNAUTHENTICATED, PERMISSION_DENIED
   //                        every endpoint serves another revision or refuses the API key; the code

@@ -9,8 +9,9 @@
 // Errors of all calls, by what the engine does about them:
 //   UNAVAILABLE, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, INTERNAL, UNKNOWN
 //                the worker is lost. Others are asked in its place, and Check is called from time
-//                to time until it answers again. A request that is answered with INTERNAL or
-//                UNKNOWN again and again ends with that error.
+//                to time until it answers again. A request that is answered with INTERNAL, UNKNOWN
+//                or DEADLINE_EXCEEDED again and again ends with that error, and one that is refused
+//                with UNAVAILABLE for long enough with UNAVAILABLE.
 //   ABORTED      (Generate) the worker does not have the requested weights: it has started again,
 //                or someone else has given it others. SetWeights is called, then it is asked again.
 //                A request that is answered with it again and again ends with FAILED_PRECONDITION.
