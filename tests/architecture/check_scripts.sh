@@ -16,8 +16,6 @@ scripts() {
 }
 mapfile -t python < <({ scripts python && find "${folders[@]}" -name '*.py'; } | sort -u)
 mapfile -t shell < <(scripts '/(env )?(ba)?sh$')
-# Left out: zip without strict=, defaults that are calls (of immutable values here), and closures over a loop's
-# variables (called within the iteration here).
-"$ruff" check --quiet --no-cache --isolated --select F,E9,B --ignore B905,B008,B023 "${python[@]}"
+"$ruff" check --quiet --no-cache --config ruff.toml "${python[@]}"
 shellcheck --severity warning "${shell[@]}"
 printf '%s files of Python and %s shell scripts have no findings\n' ${#python[@]} ${#shell[@]}
