@@ -18,7 +18,7 @@ struct Rollbacks {
   int64_t count = 0;
   double lr_factor = 1;  // factor of the learning rate, over all roll-backs
   // The latest roll-back: the step it went back to, and the position in the data (EpochOrder) after
-  // the prompts of the steps that it undid. -1: there is none, or an older version wrote the file.
+  // the prompts of the steps that it undid. -1: there is none.
   int64_t to_step = -1;
   int64_t epoch = 0;
   int64_t epoch_index = 0;

@@ -77,7 +77,7 @@ TEST(Rollbacks, ReadBackWhatWasWritten) {
   EXPECT_EQ(some.count, 2);
   EXPECT_EQ(some.lr_factor, 0.25);
   // A roll-back that has begun counts if the run continues from its checkpoint or before.
-  EXPECT_FALSE(some.SkipsAt(0)) << "a file of an older version has no position";
+  EXPECT_FALSE(some.SkipsAt(0)) << "the record has no position";
   Rollbacks next = some.Next(0.5, 1, 24);
   next.to_step = 4;
   ASSERT_OK(WriteRollbacks(some, dir.path(), next));

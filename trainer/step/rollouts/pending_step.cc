@@ -91,8 +91,7 @@ std::vector<T> ValuesOf(const std::vector<T*>& numbers) {
   return values;
 }
 
-// The positions in a rollout's tensor "counts". Files of older versions end after
-// kNumBeyondVocabulary or after kLacksTeacherPrompt.
+// The positions in a rollout's tensor "counts".
 enum CountPosition : size_t {
   kFinishReason,
   kSupportSize,
@@ -195,12 +194,11 @@ absl::Status SetCounts(const std::vector<int64_t>& counts, int64_t sequence, Sco
                     static_cast<int64_t>(FinishReason::kLength), " (length)");
   }
   item->rollout.finish = static_cast<FinishReason>(finish);
-  item->rollout.is_given = counts.size() > kIsGiven && counts[kIsGiven] != 0;
+  item->rollout.is_given = counts[kIsGiven] != 0;
   item->scores.support_size = counts[kSupportSize];
   item->scores.num_shared = counts[kNumShared];
   item->scores.num_beyond_vocabulary = counts[kNumBeyondVocabulary];
-  item->lacks_teacher_prompt =
-      counts.size() > kLacksTeacherPrompt && counts[kLacksTeacherPrompt] != 0;
+  item->lacks_teacher_prompt = counts[kLacksTeacherPrompt] != 0;
   return absl::OkStatus();
 }
 
@@ -270,7 +268,7 @@ bool IsComplete(const ScoredRollout& item, const RolloutNumbers& numbers, Stored
   const size_t num_rows = item.rollout.response_ids.size();
   const SupportScores& scores = item.scores;
   const std::vector<int64_t>& counts = numbers.counts;
-  if (counts.size() <= kNumBeyondVocabulary || counts.size() > kNumCounts) return false;
+  if (counts.size() != kNumCounts) return false;
   if (num_rows == 0 || (!numbers.reward.empty() && numbers.reward.size() != 2)) return false;
   if (part != StoredPart::kIds && item.rollout.behavior_log_probs.size() != num_rows) return false;
   if (!has_scores) return true;

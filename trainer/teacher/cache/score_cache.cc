@@ -88,23 +88,22 @@ absl::StatusOr<std::string_view> ReadEntry(int fd, const std::string& path,
   return std::string_view(scratch->data(), size);
 }
 
-// Calls visit(name, member, is_required) for each member of a TeacherInfo that is stored. Files of
-// older versions lack those that are not required.
+// Calls visit(name, member) for each member of a TeacherInfo that is stored.
 template <typename Info, typename Visit>
 void ForEachMember(Info& info, const Visit& visit) {
-  visit("model_name", info.model_name, true);
-  visit("revision", info.revision, true);
-  visit("tokenizer_hash", info.tokenizer_hash, true);
-  visit("eos_token_ids", info.eos_token_ids, false);
-  visit("head_vocab_size", info.head_vocab_size, true);
-  visit("max_model_len", info.max_model_len, true);
-  visit("max_top_k", info.max_top_k, true);
-  visit("max_candidates", info.max_candidates, true);
-  visit("max_dense_vocab_size", info.max_dense_vocab_size, true);
-  visit("supports_temperature", info.supports_temperature, true);
-  visit("supports_entropy", info.supports_entropy, true);
-  visit("sends_tail", info.sends_tail, true);
-  visit("canary", info.canary, false);
+  visit("model_name", info.model_name);
+  visit("revision", info.revision);
+  visit("tokenizer_hash", info.tokenizer_hash);
+  visit("eos_token_ids", info.eos_token_ids);
+  visit("head_vocab_size", info.head_vocab_size);
+  visit("max_model_len", info.max_model_len);
+  visit("max_top_k", info.max_top_k);
+  visit("max_candidates", info.max_candidates);
+  visit("max_dense_vocab_size", info.max_dense_vocab_size);
+  visit("supports_temperature", info.supports_temperature);
+  visit("supports_entropy", info.supports_entropy);
+  visit("sends_tail", info.sends_tail);
+  visit("canary", info.canary);
 }
 
 std::string TeacherFileName(const std::vector<std::string>& endpoints) {
@@ -256,9 +255,7 @@ absl::StatusOr<TeacherInfo> ScoreCache::FindTeacher(
   TAOPD_ASSIGN_OR_RETURN(const nlohmann::json json, ReadJsonFile(path));
   try {
     TeacherInfo info;
-    ForEachMember(info, [&json](const char* name, auto& member, bool is_required) {
-      if (is_required || json.contains(name)) json.at(name).get_to(member);
-    });
+    ForEachMember(info, [&json](const char* name, auto& member) { json.at(name).get_to(member); });
     return info;
   } catch (const nlohmann::json::exception& error) {
     return DataLoss(path, ": ", error.what());
@@ -268,7 +265,7 @@ absl::StatusOr<TeacherInfo> ScoreCache::FindTeacher(
 absl::Status ScoreCache::PutTeacher(const std::vector<std::string>& endpoints,
                                     const TeacherInfo& info) const {
   nlohmann::ordered_json json = {{"endpoints", endpoints}};
-  ForEachMember(info, [&json](const char* name, const auto& member, bool) { json[name] = member; });
+  ForEachMember(info, [&json](const char* name, const auto& member) { json[name] = member; });
   return WriteFileAtomically(
       Concat(dir_, "/", kTeachersFolder, "/", TeacherFileName(endpoints)),
       json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
