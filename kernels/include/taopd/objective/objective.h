@@ -1,4 +1,5 @@
 // The objectives: the loss of one response position, and its gradient with respect to the logits.
+// "The paper" is Huang and Wei, "Tail-Aware Top-k On-Policy Distillation" (preprint, 2026).
 //
 // Let z be the student's logits, p = softmax(z), S the k support ids, y the sampled token, q the
 // teacher. An objective sees only O(k) numbers (ObjectiveRow) and answers in one fixed form

@@ -56,7 +56,7 @@ TAOPD_HOST_DEVICE inline void FinishReverseKl(const ObjectiveRow<Real>& row, Rea
   }
 }
 
-// Returns the reverse KL on S+ (the paper's eq. (lma) and proposition (ta)). Leaves r_j in
+// Returns the reverse KL on S+ (the paper's eq. 4 and proposition 3). Leaves r_j in
 // support_gradient and T in *tail_ratio. T is 0 if the student's tail is empty, because it then
 // only multiplies zeros.
 template <typename Real>
@@ -77,7 +77,7 @@ TAOPD_HOST_DEVICE inline void TaOpd(const ObjectiveRow<Real>& row,
   FinishReverseKl(row, out->loss, out);
 }
 
-// The paper's eq. (lmas): ta_opd + A with A = rho [y not in S] (log p(y)/q(y) - T), whose gradient
+// The paper's eq. 7: ta_opd + A with A = rho [y not in S] (log p(y)/q(y) - T), whose gradient
 // is A d log p(y). rho is ImportanceRatio. A given response has no behavior policy and so no ratio:
 // its A is 0.
 template <typename Real>
@@ -154,7 +154,7 @@ TAOPD_HOST_DEVICE inline void Mopd(const ObjectiveRow<Real>& row,
   FinishReverseKl(row, reverse_kl, out);
 }
 
-// The paper's eq. (ema): loss = sum_j p_j r_j + A' with A' = [y not in S] log p(y)/q(y). Every
+// The paper's eq. 22: loss = sum_j p_j r_j + A' with A' = [y not in S] log p(y)/q(y). Every
 // log-ratio is under a stop-gradient, so a = -loss, g_j = p_j (r_j - loss) and c = A'. As
 // published, it is for batches from the current policy; for others, A' is multiplied by rho.
 template <typename Real>
@@ -263,18 +263,18 @@ TAOPD_HOST_DEVICE inline void EntropyAware(const ObjectiveRow<Real>& row,
                                            const ObjectiveParameters& parameters,
                                            ObjectiveResult<Real>* out) {
   const Real rho = ImportanceRatio(row, parameters, out);
-  const Real r = rho * SampledLogRatio(row, &out->num_limited);
+  const Real weighted = rho * SampledLogRatio(row, &out->num_limited);
   if (row.teacher_entropy <= Real(parameters.entropy_threshold)) {
-    out->loss = r;
-    FillScore(row, r, out);
+    out->loss = weighted;
+    FillScore(row, weighted, out);
     return;
   }
   ForwardKl(row, parameters, out);
-  out->loss += r;
+  out->loss += weighted;
   if (std::isnan(row.teacher_entropy)) out->loss = row.teacher_entropy;
-  out->a = -r;
-  out->c = r;
-  for (int32_t j = 0; j < row.k; ++j) out->support_gradient[j] -= r * row.p[j];
+  out->a = -weighted;
+  out->c = weighted;
+  for (int32_t j = 0; j < row.k; ++j) out->support_gradient[j] -= weighted * row.p[j];
 }
 
 // loss = sum over S+ of q log q/p;  a = Q - q_tail/p_tail;  g_j = Q p_j - q_j, where Q = sum over

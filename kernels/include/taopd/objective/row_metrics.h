@@ -32,7 +32,7 @@ enum HeadMetric : int {
   kRhoMasked,        // importance ratios read as 0 by mask_rho_below or mask_rho_above
   kRhoClipped,       // importance ratios whose gradient clip_low or clip_high left out
   // Cov(pbar, log pbar) - Cov(pbar, log qbar) under pbar. If it is above zero, a step of the
-  // normalized objective makes the student's tail grow (paper, proposition tail_prob_increase).
+  // normalized objective makes the student's tail grow (paper, proposition 2).
   kTailGrowth,
   // These two are NaN unless top_k_metrics is set: the number of tokens of the support that are
   // also among the student's k most probable, and the mean of q (log p - log q) over those, or 0 if
