@@ -18,7 +18,7 @@
 //     }
 //   };
 //
-// YAML files and --set (yaml.h), command-line flags (flags.h), the printed configuration and the
+// YAML files and --set (yaml.h), command-line flags, the printed configuration and the
 // reference of all settings come from these declarations. A key that is not declared is an error
 // that names the nearest declared key.
 //

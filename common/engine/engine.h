@@ -40,7 +40,8 @@
 namespace taopd {
 
 // The scores that a request asks for. Row r = 0..R-1 belongs to position t = start + r of the
-// sequence, and R = P - start. teacher.proto explains every array under the same name.
+// sequence, and R = P - start. teacher.proto explains every array; it writes
+// logprobs where this file writes log_probs.
 struct ScoreParams {
   int64_t start = 1;  // 1 <= start < P
   int32_t top_k = 0;  // k; 0 <= k <= limits().max_logprobs
@@ -73,9 +74,9 @@ struct ScoreRows {
 };
 
 // Restricts the ids of the next token further than SamplingParams does: the interface for
-// structured output (a grammar, a JSON schema). The engine calls it once before each token of a
-// sequence, on the thread that samples, and never concurrently for one request. An object that
-// several requests share must be thread-safe.
+// structured output (a grammar, a JSON schema). The engine calls it before each token of a
+// sequence, and again with the same ids if the step is repeated, on the thread that samples and
+// never concurrently for one request. An object that several requests share must be thread-safe.
 class LogitMask {
  public:
   virtual ~LogitMask() = default;

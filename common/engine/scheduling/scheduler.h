@@ -144,7 +144,8 @@ class Scheduler {
   // a sequence that only scores has at least two tokens.
   void Add(std::unique_ptr<Sequence> sequence);
 
-  // Plans the next step. The plan's pointers are valid until Finish, Schedule or DropAll is called.
+  // Plans the next step. A pointer to a sequence is valid until Finish is called for the sequence;
+  // all pointers of the plan are until Schedule or DropAll.
   StepPlan Schedule();
   // Records that the plan's rows have been computed and sampled tokens have been appended. The last
   // row of a sequence that sampled no token (Sequence::mask_was_late) will be computed again. Call

@@ -104,6 +104,8 @@ __device__ int32_t HeadSizeOf(const AttentionArguments& args) {
 
 // With a stride, uses that many blocks per unit, each of which takes every stride-th partition.
 // With a stride of 0, uses one block per partition.
+// The bounds let the compiler use the registers of 1, 4 or 3 blocks per multiprocessor: the general
+// kernel spills with more, and the others hide the latency of their loads by the number of blocks.
 template <typename Element, int kQueries, int kHeadSize, bool kIsExact>
 __global__ void __launch_bounds__(kAttentionThreads, !kIsExact       ? 1
                                                      : kQueries <= 4 ? 4

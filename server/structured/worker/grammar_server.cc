@@ -98,7 +98,8 @@ FrameWriter MaskFrame(uint64_t text_id, uint64_t position, const absl::StatusOr<
   return frame;
 }
 
-// Matches some random ids against the grammar and refuses it if a mask takes too long.
+// Matches some random ids against the grammar. Refuses it if a mask takes too long, or if no id can
+// follow at the start or later.
 absl::Status Rehearse(const LoadedGrammar& grammar, const Vocabulary& vocabulary,
                       const JobGuard& guard) {
   TAOPD_ASSIGN_OR_RETURN(const auto text, grammar.NewText(vocabulary.eos_ids, &vocabulary));

@@ -19,10 +19,10 @@
 //   1. The logits of a few of its rows: hidden lm_head^T by cuBLASLt, with float32 accumulators and
 //      float32 results.
 //   2. One read of those logits. The support is removed from the row. The rest gives the
-//      log-sum-exp of the tail and the sum for the entropy, and E_nv = exp((z_nv - r_n) / t) is
-//      written in the dtype of hidden. The reference r_n is the largest logit so far. When a logit
-//      exceeds it by more than kMaxOverReference, the row's sums and its E are rescaled, so that
-//      nothing overflows and a tail of any size is exact.
+//      log-sum-exp of the tail and the sum for the entropy, and E_nv = exp((l_nv - r_n) / t), where
+//      l_n = t z_n, is written in the dtype of hidden. The reference r_n is the largest l_nv so
+//      far. When one exceeds it by more than kMaxOverReference, the row's sums and its E are
+//      rescaled, so that nothing overflows and a tail of any size is exact.
 //   3. The objective, with one thread per row, in float64 on O(k) numbers. It gives the loss, the
 //      metrics, a scale s_n of the row and the k + 1 entries of E that are not a multiple of p(v).
 //   4. d_hidden = diag(s) (E lm_head) and d_lm_head += E^T (diag(s) hidden) by cuBLASLt on E, with
