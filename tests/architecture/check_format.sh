@@ -10,10 +10,9 @@ if [ ! -x "$format" ]; then
 fi
 cd "$2"
 files=$(find common deploy kernels server trainer tests -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inc')
-wrong=$(printf '%s\n' $files | xargs "$format" --dry-run 2>&1 | sed -n 's/:[0-9]*:[0-9]*: warning: .*//p' | sort -u)
-if [ -n "$wrong" ]; then
-  printf '%s\n' "$wrong"
-  echo "These files are not as .clang-format says. Format them: $format -i FILE"
+if ! said=$(printf '%s\n' $files | xargs "$format" --dry-run --Werror 2>&1); then
+  printf '%s\n' "$said" | grep -E 'error:|warning:' | sed 's/:[0-9]*:[0-9]*: error: code should be clang-formatted.*//' | sort -u
+  echo "These files are not as .clang-format says, or clang-format failed. Format them: $format -i FILE"
   exit 1
 fi
 printf '%s files are formatted\n' "$(printf '%s\n' $files | wc -l)"
