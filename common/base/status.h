@@ -1,6 +1,6 @@
 // Short ways to make and pass on an absl::Status, which carries errors that a user, a file or the
-// network can cause. Messages name the field, the value and the limit: "top_k 300 exceeds
-// max_logprobs 128". Checks (check.h) are only for programmer errors.
+// network can cause. Messages name the field, the value and the limit: "top_k 300 must be between 0
+// and max_logprobs 128". Checks (check.h) are only for programmer errors.
 #pragma once
 
 #include <absl/status/status.h>

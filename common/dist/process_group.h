@@ -13,8 +13,8 @@
 // error, with the rank's number in the message. A group in which a collective has failed cannot be
 // used any more.
 //
-// Threads: one thread at a time calls the collectives, which run in the order of the calls. Any
-// thread may call the other functions.
+// Threads: one thread at a time calls the collectives, Work::Wait and stats. Collectives run in the
+// order of the calls. Any thread may call the other functions.
 #pragma once
 
 #include <ATen/ATen.h>

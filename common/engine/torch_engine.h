@@ -28,8 +28,8 @@ namespace taopd {
 // Returns INVALID_ARGUMENT if the options exceed the model's positions, if kv_cache_bytes does not
 // hold one sequence of an explicit max_model_len, or if CUDA graphs are impossible. Without an
 // explicit max_model_len, limits().max_generation_len is the longest sequence that can be
-// generated. If capturing fails, the engine goes without graphs with CudaGraphUse::kAuto, and
-// INTERNAL is returned with any other use.
+// generated. If capturing fails, the engine goes without graphs with CudaGraphUse::kAuto. With any
+// other use, RESOURCE_EXHAUSTED is returned if memory ran out, and INTERNAL otherwise.
 absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeTorchEngine(
     std::shared_ptr<Decoder> decoder, const EngineOptions& options, Clock* clock = Clock::Real(),
     std::unique_ptr<GraphBackend> graphs = nullptr, std::function<bool()> yields = nullptr);

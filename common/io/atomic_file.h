@@ -23,8 +23,8 @@ class AtomicFile {
 
   absl::Status Write(std::span<const std::byte> bytes);
   absl::Status Write(std::string_view text) { return Write(std::as_bytes(std::span(text))); }
-  // Calls fsync, renames the file to its final name and syncs the directory. No other call may
-  // follow.
+  // Calls fsync, renames the file to its final name and syncs the directory. After an error the
+  // file may be there under that name, complete but perhaps not durable. No other call may follow.
   absl::Status Commit();
 
  private:

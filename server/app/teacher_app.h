@@ -15,10 +15,11 @@ namespace taopd {
 using ModelLoader = std::function<absl::StatusOr<std::shared_ptr<ServedModel>>()>;
 
 // Runs until SIGTERM or SIGINT and returns the exit code. Both listeners are bound, and named in
-// one line on `out`, before `load` runs on its own thread. The first signal starts a drain: health
-// fails, new work is refused, and accepted work has options.shutdown_timeout to finish. If the
-// process has not ended 10 s after that, because a step of the engine never returns, it is ended
-// with kExitInternal (EndWatch). A second signal ends it immediately.
+// one line on `out`, before `load` runs on its own thread. The first signal makes the server not
+// ready. It serves for options.drain_delay seconds more and then drains: health fails, new work is
+// refused, and accepted work has options.shutdown_timeout to finish. If the process has not ended
+// 10 s after that, because a step of the engine never returns, it is ended with kExitInternal
+// (EndWatch). A second signal ends it immediately.
 //
 // SIGHUP reloads the file of keys and the certificates and reopens the access log, where there are
 // any; otherwise it ends the program.

@@ -64,6 +64,14 @@ class GrammarCompiler {
   GrammarCompiler(const GrammarCompiler&) = delete;
   GrammarCompiler& operator=(const GrammarCompiler&) = delete;
 
+  // A grammar to compile.
+  struct Request {
+    GrammarSpec spec = {};
+    std::string field = {};   // the request's field that holds the spec, for messages
+    std::string client = {};  // the client's name, for turns
+    absl::Time deadline = absl::InfiniteFuture();
+    std::function<bool()> is_gone = nullptr;  // optional; Submit calls it on the host's thread
+  };
   // Never blocks. The request is dropped without being compiled if is_gone() returns true or its
   // deadline has passed. Errors are
   //   INVALID_ARGUMENT     the spec exceeds a limit, is malformed or is not supported; the message
@@ -72,13 +80,6 @@ class GrammarCompiler {
   //   RESOURCE_EXHAUSTED   too many grammars wait or are in use, or those in use are too large
   //   DEADLINE_EXCEEDED, CANCELLED
   //   UNAVAILABLE          the program does not run, or ended several times for other reasons
-  struct Request {
-    GrammarSpec spec = {};
-    std::string field = {};   // the request's field that holds the spec, for messages
-    std::string client = {};  // the client's name, for turns
-    absl::Time deadline = absl::InfiniteFuture();
-    std::function<bool()> is_gone = nullptr;  // optional; Submit calls it on the host's thread
-  };
   void Submit(Request request, Done done);
   // Submits the request and waits for the result, or until the client has gone.
   absl::StatusOr<std::shared_ptr<Grammar>> Compile(Request request);

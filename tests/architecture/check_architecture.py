@@ -9,7 +9,7 @@ Rules:
   3. LibTorch is included only where LIBTORCH_FOLDERS allows it.
   4. Source files have at most MAX_LINES lines and hold ASCII only; folders hold at most MAX_FILES files; lines with
      comments, and those of CMake lists, have at most MAX_COLUMNS columns.
-  5. Headers start with #pragma once; includes are relative to the root and name files that exist.
+  5. Headers have #pragma once; includes are relative to the root and name files that exist.
   6. Inside the folders of LAYERS, a subfolder includes subfolders of lower layers, and nothing else of that folder.
   7. Functions have at most MAX_FUNCTION_LINES lines.
   8. A file of the programs other than its own source includes each header of the programs: a header that only tests

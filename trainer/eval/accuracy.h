@@ -49,9 +49,10 @@ bool FoundAnswer(const EvalConfig& config, const grading::Verdict& verdict);
 void WarnOfNoAnswers(const EvalConfig& config, int64_t num_responses, const std::string& response,
                      const std::string& expected);
 
-// Parses eval.n_by_source: SOURCE=NUMBER, the number of responses to each problem of that source.
-// Returns INVALID_ARGUMENT for any other text, a number below 1, and a source named twice.
+// The number of responses to each problem of a source.
 using ResponsesBySource = std::map<std::string, int64_t>;
+// Parses eval.n_by_source, a list of SOURCE=NUMBER. Returns INVALID_ARGUMENT for any other text, a
+// number below 1, and a source named twice.
 absl::StatusOr<ResponsesBySource> ParseResponsesBySource(
     const std::vector<std::string>& n_by_source);
 

@@ -1,11 +1,11 @@
 // Tracks the endpoints of a client's teacher and chooses the endpoint for the next request.
 //
-// An endpoint whose attempt failed is closed for a pause that doubles with every failed probe.
-// After the pause it gets one request as a probe; a success opens it for all. An outage therefore
-// costs one small probe per pause, however many requests wait. An endpoint that requests a pause
-// (pushback) is closed for that time without counting as failing. An endpoint that serves another
-// revision or refuses the API key is treated like a failing one: a probe notices when it is right
-// again.
+// An endpoint whose attempt failed is closed for a random pause, whose limit doubles with every
+// failed probe up to max_backoff. After the pause it gets one request as a probe; a success opens
+// it for all. An outage therefore costs one small probe per pause, however many requests wait. An
+// endpoint that requests a pause (pushback) is closed for that time without counting as failing. An
+// endpoint that serves another revision or refuses the API key is treated like a failing one: a
+// probe notices when it is right again.
 //
 // Not thread-safe: RetryingClient holds its lock.
 #pragma once

@@ -21,7 +21,7 @@ class NoTeacherClient final : public TeacherClient {
     info.supports_temperature = true;
     return info;
   }
-  // Returns INVALID_ARGUMENT for a request that asks for more than the response token's log-prob.
+  // Answers INVALID_ARGUMENT to a request that asks for more than the response token's log-prob.
   void Score(TeacherRequest request, Done done) override {
     if (request.top_k > 0 || request.num_candidates > 0 || request.dense || request.entropy)
       return done(InvalidArgument("teacher.kind = none: there is no teacher to ask"));

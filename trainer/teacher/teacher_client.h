@@ -3,8 +3,9 @@
 // teacher (no_teacher_client.h), a score cache in front of another client (cache/), several
 // teachers behind one client (routing_teacher_client.h), and fakes in tests.
 //
-// Threads: any thread may call it. `done` runs once per request, on a thread of the client or, if
-// Score refuses the request, perhaps on the calling thread. It must not block, and may call Score.
+// Threads: any thread may call it. `done` runs once per request, on a thread of the client or
+// inside Score, so the caller must hold no lock that it takes. It must not block, and may call
+// Score.
 //
 // End: destroying the client answers the open requests with CANCELLED and waits for their `done`.
 // So the client must not be destroyed inside a `done`.
