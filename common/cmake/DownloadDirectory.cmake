@@ -6,3 +6,9 @@ elseif(DEFINED ENV{XDG_CACHE_HOME})
 else()
   set(taopd_download_dir $ENV{HOME}/.cache/taopd)
 endif()
+
+# Ends the configuration with the problem. The next one reads the environment again.
+function(taopd_refuse_dependency problem)
+  unset(TAOPD_DEPS CACHE)
+  message(FATAL_ERROR "${problem} Run deploy/setup, or set TAOPD_DEPS.")
+endfunction()

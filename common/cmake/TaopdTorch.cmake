@@ -1,13 +1,12 @@
 # LibTorch as the target taopd_torch, with its CUDA libraries and the toolkit when TAOPD_CUDA is on.
 # tests/gpu, which has no other dependency, includes this file, too. TAOPD_DEPS (a directory that
 # holds torch-2.11.0/torch or torch) or -DTAOPD_TORCH_DIR=.../torch names an existing LibTorch.
+include(${CMAKE_CURRENT_LIST_DIR}/DownloadDirectory.cmake)
 find_path(TAOPD_TORCH_DIR NAMES include/ATen/ATen.h
           PATHS ${TAOPD_DEPS}/torch-2.11.0/torch ${TAOPD_DEPS}/torch ${TAOPD_DEPS}
           NO_DEFAULT_PATH DOC "LibTorch: the directory that holds include/ and lib/")
 if(NOT TAOPD_TORCH_DIR)
-  set(deps ${TAOPD_DEPS})
-  unset(TAOPD_DEPS CACHE)  # so that the next run reads the environment again
-  message(FATAL_ERROR "LibTorch is not in ${deps}. Run deploy/setup, or set TAOPD_DEPS.")
+  taopd_refuse_dependency("LibTorch is not in ${TAOPD_DEPS}.")
 endif()
 # The headers of Gloo (common/dist/gloo_headers) and the packages fit one version only. tests/gpu,
 # which builds the kernels alone, may use another.
@@ -20,9 +19,8 @@ endif()
 if(NOT torch_version STREQUAL "2.11" AND NOT PROJECT_NAME STREQUAL "taopd_gpu")
   set(torch_dir ${TAOPD_TORCH_DIR})
   unset(TAOPD_TORCH_DIR CACHE)  # so that the next run looks again
-  unset(TAOPD_DEPS CACHE)  # so that the next run reads the environment again
-  message(FATAL_ERROR "${torch_dir} holds another LibTorch (\"${torch_version}\") than 2.11. "
-                      "Run deploy/setup, or set TAOPD_DEPS.")
+  taopd_refuse_dependency(
+    "${torch_dir} holds another LibTorch (\"${torch_version}\") than 2.11.")
 endif()
 
 # The wheel's find_package(Torch) requires the CUDA toolkit, so the targets are defined here.
