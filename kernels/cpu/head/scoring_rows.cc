@@ -40,13 +40,10 @@ void TopK(const float* logits, int64_t vocab_size, int32_t k, ScoringRowScratch*
   // `logits[v] >= theta` would be wrong: with theta = -inf NaNs must count, or there may be fewer
   // than k.
   const auto take = [&](int64_t begin, int64_t end, float theta) {
-    for (int64_t v = begin; v < end;) {
-      const int64_t stop = std::min(end, v + kComparedAtOnce);
-      if (stop == v + kComparedAtOnce && AreAllBelow(logits + v, theta)) {
-        v = stop;
-        continue;
-      }
-      for (; v < stop; ++v) {
+    for (int64_t first = begin; first < end; first += kComparedAtOnce) {
+      const int64_t stop = std::min(end, first + kComparedAtOnce);
+      if (stop - first == kComparedAtOnce && AreAllBelow(logits + first, theta)) continue;
+      for (int64_t v = first; v < stop; ++v) {
         if (!(logits[v] < theta)) candidates.push_back(static_cast<int32_t>(v));
       }
     }
