@@ -10,5 +10,5 @@ endif()
 # Ends the configuration with the problem. The next one reads the environment again.
 function(taopd_refuse_dependency problem)
   unset(TAOPD_DEPS CACHE)
-  message(FATAL_ERROR "${problem} Run deploy/setup, or set TAOPD_DEPS.")
+  message(FATAL_ERROR "${problem}. Run deploy/setup, or set TAOPD_DEPS.")
 endfunction()

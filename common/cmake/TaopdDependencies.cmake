@@ -43,7 +43,7 @@ find_path(TAOPD_ARROW_DIR NAMES include/parquet/arrow/reader.h
           NO_DEFAULT_PATH
           DOC "Apache Arrow: the directory that holds include/ and libarrow.so.*")
 if(NOT TAOPD_ARROW_DIR)
-  taopd_refuse_dependency("Apache Arrow is not in ${TAOPD_DEPS}.")
+  taopd_refuse_dependency("Apache Arrow is not in ${TAOPD_DEPS}")
 endif()
 add_library(taopd_arrow INTERFACE)
 foreach(lib arrow parquet)
@@ -67,7 +67,7 @@ find_path(TAOPD_XGRAMMAR_DIR NAMES tvm_ffi/include/tvm/ffi/function.h
           PATHS ${TAOPD_DEPS}/xgrammar-0.2.8 ${TAOPD_DEPS}
           NO_DEFAULT_PATH DOC "xgrammar: the directory that holds xgrammar/ and tvm_ffi/")
 if(NOT TAOPD_XGRAMMAR_DIR)
-  taopd_refuse_dependency("xgrammar is not in ${TAOPD_DEPS}.")
+  taopd_refuse_dependency("xgrammar is not in ${TAOPD_DEPS}")
 endif()
 add_library(taopd_xgrammar INTERFACE)
 foreach(file tvm_ffi/lib/libtvm_ffi.so xgrammar/libxgrammar_bindings.so)

@@ -6,7 +6,7 @@ find_path(TAOPD_TORCH_DIR NAMES include/ATen/ATen.h
           PATHS ${TAOPD_DEPS}/torch-2.11.0/torch ${TAOPD_DEPS}/torch ${TAOPD_DEPS}
           NO_DEFAULT_PATH DOC "LibTorch: the directory that holds include/ and lib/")
 if(NOT TAOPD_TORCH_DIR)
-  taopd_refuse_dependency("LibTorch is not in ${TAOPD_DEPS}.")
+  taopd_refuse_dependency("LibTorch is not in ${TAOPD_DEPS}")
 endif()
 # The headers of Gloo (common/dist/gloo_headers) and the packages fit one version only. tests/gpu,
 # which builds the kernels alone, may use another.
@@ -20,7 +20,7 @@ if(NOT torch_version STREQUAL "2.11" AND NOT PROJECT_NAME STREQUAL "taopd_gpu")
   set(torch_dir ${TAOPD_TORCH_DIR})
   unset(TAOPD_TORCH_DIR CACHE)  # so that the next run looks again
   taopd_refuse_dependency(
-    "${torch_dir} holds another LibTorch (\"${torch_version}\") than 2.11.")
+    "${torch_dir} holds another LibTorch (\"${torch_version}\") than 2.11")
 endif()
 
 # The wheel's find_package(Torch) requires the CUDA toolkit, so the targets are defined here.

@@ -147,7 +147,8 @@ class DocsTest(unittest.TestCase):
     def test_messages_exist(self):
         """What the troubleshooting page quotes is what the programs say."""
         literals = string_literals(ROOT, ("common", "server", "trainer"))
-        scripts = (ROOT / "deploy/setup").read_text() + (ROOT / "common/cmake/TaopdTorch.cmake").read_text()
+        scripts = "".join((ROOT / path).read_text() for path in (
+            "deploy/setup", "common/cmake/DownloadDirectory.cmake", "common/cmake/TaopdTorch.cmake"))
         missing = []
         for message in re.findall(r"^### `(.*)`$", PAGES["docs/troubleshooting.md"], re.M):
             # What is filled in stands as ... in the page; the words around it are in the source.
