@@ -1,11 +1,12 @@
 #!/bin/bash
 # check_scripts.sh DEFAULT_DEPS SOURCE_DIR
-# ruff finds nothing in the tree's Python, and shellcheck no warning in its shell scripts.
+# ruff finds nothing in the tree's Python, mypy nothing in the types of the Python client, and shellcheck no warning in
+# the shell scripts.
 # 77: skipped.
 set -euo pipefail
-ruff=${TAOPD_DEPS:-$1}/test-venv/bin/ruff
-if [[ ! -x $ruff ]] || ! command -v shellcheck >/dev/null; then
-  echo "skipped: $ruff or shellcheck does not exist; tests/run installs both (deploy/setup --tests)"
+tools=${TAOPD_DEPS:-$1}/test-venv/bin
+if [[ ! -x $tools/ruff || ! -x $tools/mypy ]] || ! command -v shellcheck >/dev/null; then
+  echo "skipped: ruff or mypy in $tools, or shellcheck, does not exist; tests/run installs them (deploy/setup --tests)"
   exit 77
 fi
 cd "$2"
@@ -16,6 +17,7 @@ scripts() {
 }
 mapfile -t python < <({ scripts python && find "${folders[@]}" -name '*.py'; } | sort -u)
 mapfile -t shell < <(scripts '/(env )?(ba)?sh$')
-"$ruff" check --quiet --no-cache --config ruff.toml "${python[@]}"
+"$tools/ruff" check --quiet --no-cache --config ruff.toml "${python[@]}"
+(cd deploy/python && "$tools/mypy" --strict --ignore-missing-imports --cache-dir /dev/null taopd)
 shellcheck --severity warning "${shell[@]}"
 printf '%s files of Python and %s shell scripts have no findings\n' ${#python[@]} ${#shell[@]}

@@ -52,7 +52,7 @@ class AsyncTeacher(Connection):
     async def score(self, token_ids: Sequence[Ids], start: int | Sequence[int], top_k: int, *,
                     candidate_ids: Sequence[Any] | None = ..., **options: Any) -> list[Scores]: ...
 
-    async def score(self, token_ids, start, top_k, *, candidate_ids=None, **options):
+    async def score(self, token_ids: Any, start: Any, top_k: int, *, candidate_ids: Any = None, **options: Any) -> Any:
         """Scores one sequence, or a batch. See Teacher.score."""
         if not is_batch(token_ids):
             return await self._score(ScoreRequest(token_ids, start, top_k, candidate_ids=candidate_ids, **options))

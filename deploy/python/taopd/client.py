@@ -65,7 +65,7 @@ class Teacher(Connection):
     def score(self, token_ids: Sequence[Ids], start: int | Sequence[int], top_k: int, *,
               candidate_ids: Sequence[Any] | None = ..., **options: Any) -> list[Scores]: ...
 
-    def score(self, token_ids, start, top_k, *, candidate_ids=None, **options):
+    def score(self, token_ids: Any, start: Any, top_k: int, *, candidate_ids: Any = None, **options: Any) -> Any:
         """Scores one sequence, or a batch.
 
         Args:

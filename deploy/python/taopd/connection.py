@@ -130,7 +130,7 @@ class Connection:
 def is_batch(token_ids: Any) -> bool:
     """Returns whether token_ids are several sequences."""
     if hasattr(token_ids, "ndim"):
-        return token_ids.ndim > 1
+        return bool(token_ids.ndim > 1)
     return len(token_ids) > 0 and (hasattr(token_ids[0], "__len__") and np.ndim(token_ids[0]) > 0)
 
 
@@ -155,7 +155,7 @@ def batch_of(token_ids: Sequence[Any], start: Any, top_k: int, candidate_ids: An
 class Pending:
     """The requests of a stream that have no answer yet."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._requests: dict[str, ScoreRequest] = {}
 
     def add(self, request: ScoreRequest) -> None:

@@ -6,7 +6,7 @@ are natural logarithms under the softmax of logits / temperature.
 """
 
 import dataclasses
-from typing import Any, Sequence
+from typing import Any, Sequence, TypeAlias
 
 import grpc
 import numpy as np
@@ -17,7 +17,7 @@ from taopd.retry import TeacherError, status_code
 
 PROTOCOL_VERSION = 1
 FINISH_REASONS = {0: None, 1: "stop", 2: "length"}
-Ids = Sequence[int] | npt.NDArray[np.integer]
+Ids: TypeAlias = Sequence[int] | npt.NDArray[np.integer]
 
 
 def ids_array(ids: Any, name: str, num_dims: int) -> npt.NDArray[np.int32]:
@@ -121,7 +121,7 @@ class ScoreRequest:
     expected_revision: str = ""
     request_id: str = ""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.token_ids = ids_array(self.token_ids, "token_ids", 1)
         self.start, self.top_k = int(self.start), int(self.top_k)
         if not 1 <= self.start < len(self.token_ids):
@@ -247,7 +247,7 @@ class GenerateRequest:
     cache_salt: str = ""
     expected_revision: str = ""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.token_ids = ids_array(self.token_ids, "token_ids", 1)
         for name, least in (("n", 1), ("max_new_tokens", 1), ("min_new_tokens", 0)):
             if not least <= getattr(self, name) < 1 << 32:

@@ -72,7 +72,7 @@ class RetryOptions:
     initial_backoff_s: float = 0.25
     max_backoff_s: float = 30.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             must_be_positive = field.name == "request_timeout_s"

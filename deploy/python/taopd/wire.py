@@ -12,7 +12,7 @@ Kinds of fields: string, bool, uint32, uint64, int32 (also of enums), float, fix
 import pathlib
 import re
 import struct
-from typing import Any, Mapping
+from typing import Any, Iterator, Mapping
 
 import numpy as np
 
@@ -97,12 +97,13 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
         shift += 7
 
 
-def _fields(data: bytes):
+def _fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
     """Yields (number, wire type, integer or bytes) of each field."""
     at = 0
     while at < len(data):
         tag, at = _read_varint(data, at)
         wire_type = tag & 7
+        value: Any
         if wire_type == VARINT:
             value, at = _read_varint(data, at)
         else:
@@ -124,7 +125,7 @@ def _packed_varints(data: bytes) -> list[int]:
     return values
 
 
-def _array(dtype: np.dtype, pieces: list) -> np.ndarray:
+def _array(dtype: np.dtype[Any], pieces: list[Any]) -> np.ndarray[Any, Any]:
     """Joins the pieces of a repeated field in one copy: the array is aligned, writable, and
     does not keep the message."""
     if any(len(piece) % 4 for piece in pieces):
@@ -154,7 +155,7 @@ def decode(message: str, data: bytes) -> dict[str, Any]:
     messages that are absent are None. Unknown fields are skipped."""
     table = MESSAGES[message]
     values: dict[str, Any] = {}
-    pieces: dict[str, list] = {}
+    pieces: dict[str, list[Any]] = {}
     for name, kind in table.values():
         if kind.endswith("[]"):
             pieces[name] = []
