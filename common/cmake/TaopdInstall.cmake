@@ -13,3 +13,9 @@ install(DIRECTORY deploy/recipes deploy/examples deploy/systemd proto
   PATTERN CMakeLists.txt EXCLUDE)
 install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+install(CODE "
+  set(pages \$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DOCDIR})
+  execute_process(
+    COMMAND ${Python3_EXECUTABLE} -B ${PROJECT_SOURCE_DIR}/deploy/tools/packed_pages.py \${pages}
+    COMMAND_ERROR_IS_FATAL ANY)")

@@ -5,9 +5,13 @@ Rules, applied to every Markdown file of the package:
   - build/cpu/bin becomes bin, where the package has the programs.
   - A link to a file that the package lacks becomes its text.
   - A path in backticks that the package lacks is followed by "(source tree)".
+
+Run as a program, it does so to the pages below the directory that it is given.
 """
 
+import pathlib
 import re
+import sys
 
 DEVELOPERS = ("docs/develop/*", "docs/extending.md", "docs/gpu.md")  # pages about the sources, and their pictures
 PASSAGE = re.compile(r"<!-- source tree -->\n.*?<!-- end of source tree -->\n\n?", re.S)
@@ -66,3 +70,7 @@ def missing_paths(tree):
             for match in PATH.finditer(LINK.sub("", re.sub(r"(`[^`]+`|\S+) \(source tree\)", "", line))):
                 if not exists(tree, match[1]):
                     yield f"{path.relative_to(tree)}:{number}: {match[1]}"
+
+
+if __name__ == "__main__":
+    pack_all(pathlib.Path(sys.argv[1]))

@@ -8,6 +8,7 @@ import unittest
 
 import named_results
 from environment import BIN_DIR, MODEL, expect, project_version
+from pages import broken_links
 
 
 class InstallTest(unittest.TestCase):
@@ -32,7 +33,10 @@ class InstallTest(unittest.TestCase):
             for name in ("recipes/addition/train.yaml", "examples/addition/generate.py", "systemd/taopd-teacher.service",
                          "proto/taopd/v1/teacher.proto"):
                 self.assertTrue((prefix / "share/taopd" / name).exists(), name)
-            self.assertTrue((prefix / "share/doc/taopd/docs/tutorial.md").exists())
+            pages = prefix / "share/doc/taopd"
+            texts = {str(path.relative_to(pages)): path.read_text(encoding="ascii") for path in pages.rglob("*.md")}
+            self.assertIn("docs/tutorial.md", texts)
+            self.assertEqual(broken_links(pages, texts), [])
             self.assertEqual(list(prefix.rglob("__pycache__")), [])
 
 
