@@ -1,19 +1,22 @@
 # Every external library, as a target. LibTorch comes last: its include directory holds other
 # versions of protobuf and fmt, so only targets that link taopd_torch may see it.
+#
+# The versions are Debian 12's, the oldest that is tested. Abseil calls each release incompatible
+# with the others, and prometheus-cpp does not state its version.
 find_package(Threads REQUIRED)
 find_package(absl REQUIRED)
-find_package(Protobuf REQUIRED)   # module mode: gRPC's own config expects these targets
-find_package(gRPC CONFIG REQUIRED)
-find_package(nlohmann_json REQUIRED)
-find_package(yaml-cpp REQUIRED)
-find_package(CLI11 REQUIRED)
-find_package(spdlog REQUIRED)
-find_package(fmt REQUIRED)
+find_package(Protobuf 3.21 REQUIRED)   # module mode: gRPC's own config expects these targets
+find_package(gRPC 1.51 CONFIG REQUIRED)
+find_package(nlohmann_json 3.11 REQUIRED)
+find_package(yaml-cpp 0.7 REQUIRED)
+find_package(CLI11 2.1 REQUIRED)
+find_package(spdlog 1.10 REQUIRED)
+find_package(fmt 9.1 REQUIRED)
 find_package(prometheus-cpp REQUIRED COMPONENTS core)
-find_package(ICU REQUIRED COMPONENTS uc i18n)
+find_package(ICU 72 REQUIRED COMPONENTS uc i18n)
 if(TAOPD_TESTS)
-  find_package(GTest REQUIRED)
-  find_package(benchmark REQUIRED)
+  find_package(GTest 1.12 REQUIRED)
+  find_package(benchmark 1.7 REQUIRED)
 endif()
 
 # cpp-httplib: Debian ships a shared library and a pkg-config file. The definitions of that file
