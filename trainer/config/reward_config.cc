@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "taopd/objective/check_objective.h"
+#include "trainer/config/run_config.h"
 #include "trainer/grading/grader.h"
 #include "trainer/net/server_address.h"
 
