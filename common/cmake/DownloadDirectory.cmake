@@ -7,6 +7,15 @@ else()
   set(taopd_download_dir $ENV{HOME}/.cache/taopd)
 endif()
 
+# Sets `variable` to PACKAGE-VERSION, which deploy/wheels/FILE.txt names. The directory of the unpacked
+# wheel has this name.
+function(taopd_wheel variable package file)
+  file(STRINGS ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../../deploy/wheels/${file}.txt wheel
+       REGEX "^${package}==")
+  string(REGEX REPLACE "==([0-9.]+).*" "-\\1" wheel "${wheel}")
+  set(${variable} ${wheel} PARENT_SCOPE)
+endfunction()
+
 # Ends the configuration with the problem. The next one reads the environment again.
 function(taopd_refuse_dependency problem)
   unset(TAOPD_DEPS CACHE)

@@ -40,11 +40,11 @@ set(TAOPD_DEPS ${taopd_download_dir} CACHE PATH "Directory of the downloaded dep
 # --- Apache Arrow (Parquet) ---------------------------------------------------------------------
 # The C++ libraries of the Python wheel, linked by full file name: the wheel has no lib*.so links.
 # CMake's build rpath finds them at run time. Only common/io/parquet.cc includes their headers.
-set(arrow_version 26.0.1)
-string(REGEX MATCH "([0-9]+)\\.([0-9]+)" major_minor ${arrow_version})
+taopd_wheel(arrow pyarrow arrow)
+string(REGEX MATCH "([0-9]+)\\.([0-9]+)" major_minor ${arrow})
 math(EXPR arrow_so_version "100 * ${CMAKE_MATCH_1} + ${CMAKE_MATCH_2}")
 find_path(TAOPD_ARROW_DIR NAMES include/parquet/arrow/reader.h
-          PATHS ${TAOPD_DEPS}/pyarrow-${arrow_version}/pyarrow ${TAOPD_DEPS}/pyarrow
+          PATHS ${TAOPD_DEPS}/${arrow}/pyarrow ${TAOPD_DEPS}/pyarrow
           NO_DEFAULT_PATH
           DOC "Apache Arrow: the directory that holds include/ and libarrow.so.*")
 if(NOT TAOPD_ARROW_DIR)
@@ -68,8 +68,9 @@ target_link_options(taopd_arrow INTERFACE
 # --- xgrammar -----------------------------------------------------------------------------------
 # The C++ libraries of two Python wheels; neither needs Python. xgrammar has no headers: its
 # functions are found by name, with tvm-ffi's. Only taopd-grammar links them.
+taopd_wheel(xgrammar xgrammar xgrammar)
 find_path(TAOPD_XGRAMMAR_DIR NAMES tvm_ffi/include/tvm/ffi/function.h
-          PATHS ${TAOPD_DEPS}/xgrammar-0.2.8 ${TAOPD_DEPS}
+          PATHS ${TAOPD_DEPS}/${xgrammar} ${TAOPD_DEPS}
           NO_DEFAULT_PATH DOC "xgrammar: the directory that holds xgrammar/ and tvm_ffi/")
 if(NOT TAOPD_XGRAMMAR_DIR)
   taopd_refuse_dependency("xgrammar is not in ${TAOPD_DEPS}")

@@ -2,8 +2,9 @@
 # tests/gpu, which has no other dependency, includes this file, too. TAOPD_DEPS (a directory that
 # holds torch-2.11.0/torch or torch) or -DTAOPD_TORCH_DIR=.../torch names an existing LibTorch.
 include(${CMAKE_CURRENT_LIST_DIR}/DownloadDirectory.cmake)
+taopd_wheel(torch torch torch)
 find_path(TAOPD_TORCH_DIR NAMES include/ATen/ATen.h
-          PATHS ${TAOPD_DEPS}/torch-2.11.0/torch ${TAOPD_DEPS}/torch ${TAOPD_DEPS}
+          PATHS ${TAOPD_DEPS}/${torch}/torch ${TAOPD_DEPS}/torch ${TAOPD_DEPS}
           NO_DEFAULT_PATH DOC "LibTorch: the directory that holds include/ and lib/")
 if(NOT TAOPD_TORCH_DIR)
   taopd_refuse_dependency("LibTorch is not in ${TAOPD_DEPS}")

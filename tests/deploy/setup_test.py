@@ -186,7 +186,9 @@ class SetupTest(unittest.TestCase):
         self.packages(installed=False)
         with tempfile.TemporaryDirectory() as directory:
             pathlib.Path(directory).chmod(0o755)
-            script = pathlib.Path(directory, "setup")
+            script = pathlib.Path(directory, "deploy/setup")
+            script.parent.mkdir()
+            (script.parent / "wheels").symlink_to(ROOT / "deploy/wheels")
             script.write_text((ROOT / "deploy/setup").read_text().replace("((EUID != 0))", "((1))"))
             clean = {"PATH": f"{self.path}/bin:/usr/bin:/bin", "HOME": str(self.path), "LOG": str(self.log), "http_proxy": "http://p"}
             subprocess.run(["bash", script], env=clean, check=False, capture_output=True)
