@@ -7,8 +7,8 @@ else()
   set(taopd_download_dir $ENV{HOME}/.cache/taopd)
 endif()
 
-# Sets `variable` to PACKAGE-VERSION, which deploy/wheels/FILE.txt names. The directory of the unpacked
-# wheel has this name.
+# Sets `variable` to PACKAGE-VERSION, which deploy/wheels/FILE.txt names. The directory of the
+# unpacked wheel has this name.
 function(taopd_wheel variable package file)
   file(STRINGS ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../../deploy/wheels/${file}.txt wheel
        REGEX "^${package}==")
