@@ -4,17 +4,17 @@
 //   struct OptimizerConfig {
 //     double lr = 1e-6;
 //     int64_t warmup_steps = 0;
-//     void Declare(SettingTable& v) {
-//       v.Setting("lr", &lr, "Peak learning rate.", AtLeast(0.0));
-//       v.Setting("warmup_steps", &warmup_steps, "Steps of linear warm-up.", AtLeast<int64_t>(0));
+//     void Declare(SettingTable& keys) {
+//       keys.Setting("lr", &lr, "Peak learning rate.", AtLeast(0.0));
+//       keys.Setting("warmup_steps", &warmup_steps, "Steps of warm-up.", AtLeast<int64_t>(0));
 //     }
 //   };
 //   struct TrainConfig {
 //     OptimizerConfig optimizer;
 //     std::vector<TermConfig> terms;
-//     void Declare(SettingTable& v) {
-//       v.Section("optimizer", "AdamW and its schedule.", optimizer);
-//       v.List("terms", &terms, "Weighted objectives.");  // terms: [{name: ta_opd, weight: 1}]
+//     void Declare(SettingTable& keys) {
+//       keys.Section("optimizer", "AdamW and its schedule.", optimizer);
+//       keys.List("terms", &terms, "Weighted objectives.");  // terms: [{name: ta_opd, weight: 1}]
 //     }
 //   };
 //
@@ -111,7 +111,7 @@ struct Setting {
   // (trainer/step/rollouts/pending_step.h).
   bool decides_scores = false;
 
-  // For declarations: v.Setting(...).MayChange().
+  // For declarations: keys.Setting(...).MayChange().
   void MayChange() { may_change = true; }
   void DecidesScores() { decides_scores = true; }
 };

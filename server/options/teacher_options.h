@@ -74,7 +74,7 @@ struct TeacherOptions {
   bool plan = false;
   std::string plan_device;
 
-  void Declare(SettingTable& v);
+  void Declare(SettingTable& keys);
 
   // Returns served_model_name, or `model` if that is empty.
   const std::string& ModelName() const {
@@ -86,12 +86,12 @@ struct TeacherOptions {
   TeacherOptions WithoutSecrets() const;
 
  private:
-  void DeclareModel(SettingTable& v);
-  void DeclareNetwork(SettingTable& v);
-  void DeclareGrpc(SettingTable& v);
-  void DeclareDevice(SettingTable& v);
-  void DeclareEngine(SettingTable& v);
-  void DeclareServing(SettingTable& v);
+  void DeclareModel(SettingTable& keys);
+  void DeclareNetwork(SettingTable& keys);
+  void DeclareGrpc(SettingTable& keys);
+  void DeclareDevice(SettingTable& keys);
+  void DeclareEngine(SettingTable& keys);
+  void DeclareServing(SettingTable& keys);
 };
 
 // Checks each setting by itself and in combination. Returns INVALID_ARGUMENT naming the setting,

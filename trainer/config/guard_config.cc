@@ -2,51 +2,55 @@
 
 namespace taopd {
 
-void GuardRuleConfig::Declare(SettingTable& v) {
-  v.Setting("limit", &limit, "Limit of the alarm. 0 turns the guard off.", AtLeast(0.0))
+void GuardRuleConfig::Declare(SettingTable& keys) {
+  keys.Setting("limit", &limit, "Limit of the alarm. 0 turns the guard off.", AtLeast(0.0))
       .MayChange();
-  v.Setting("action", &action, "Action of the guard: warn, pause, stop (code 76) or roll_back.")
+  keys.Setting("action", &action, "Action of the guard: warn, pause, stop (code 76) or roll_back.")
       .MayChange();
 }
 
-void GuardConfig::Declare(SettingTable& v) {
-  v.Section("tail_ratio",
-            "Alarm when policy/student_tail divided by policy/teacher_tail exceeds limit times the "
-            "larger of 1 and the value of this ratio at the start.",
-            tail_ratio);
-  v.Section("low_entropy", "Alarm when policy/entropy is below limit times its value at the start.",
-            low_entropy);
-  v.Section("high_entropy",
-            "Alarm when policy/entropy is above limit times its value at the start.", high_entropy);
-  v.Section("long_responses",
-            "Alarm when rollout/response_length_mean is above limit times its value at the start.",
-            long_responses);
-  v.Section("short_responses",
-            "Alarm when rollout/response_length_mean is below limit times its value at the start.",
-            short_responses);
-  v.Section("repetition", "Alarm when rollout/repeated_ngrams exceeds limit.", repetition);
-  v.Section("kl_to_start",
-            "Alarm when policy/kl_to_start exceeds limit, in nats per token. The metric is "
-            "measured only if the limit is above 0.",
-            kl_to_start);
-  v.Setting("baseline_steps", &baseline_steps,
-            "Number of first steps over which the value at the start is averaged.",
-            AtLeast<int64_t>(1))
+void GuardConfig::Declare(SettingTable& keys) {
+  keys.Section("tail_ratio",
+               "Alarm when policy/student_tail divided by policy/teacher_tail exceeds limit times "
+               "the larger of 1 and the value of this ratio at the start.",
+               tail_ratio);
+  keys.Section("low_entropy",
+               "Alarm when policy/entropy is below limit times its value at the start.",
+               low_entropy);
+  keys.Section("high_entropy",
+               "Alarm when policy/entropy is above limit times its value at the start.",
+               high_entropy);
+  keys.Section(
+      "long_responses",
+      "Alarm when rollout/response_length_mean is above limit times its value at the start.",
+      long_responses);
+  keys.Section(
+      "short_responses",
+      "Alarm when rollout/response_length_mean is below limit times its value at the start.",
+      short_responses);
+  keys.Section("repetition", "Alarm when rollout/repeated_ngrams exceeds limit.", repetition);
+  keys.Section("kl_to_start",
+               "Alarm when policy/kl_to_start exceeds limit, in nats per token. The metric is "
+               "measured only if the limit is above 0.",
+               kl_to_start);
+  keys.Setting("baseline_steps", &baseline_steps,
+               "Number of first steps over which the value at the start is averaged.",
+               AtLeast<int64_t>(1))
       .MayChange();
-  v.Setting("patience", &patience,
-            "A guard acts when its alarm has lasted for this many steps. A warning is logged at "
-            "the first of them.",
-            AtLeast<int64_t>(1))
+  keys.Setting("patience", &patience,
+               "A guard acts when its alarm has lasted for this many steps. A warning is logged at "
+               "the first of them.",
+               AtLeast<int64_t>(1))
       .MayChange();
-  v.Setting("kl_every", &kl_every,
-            Concat("Number of steps between measurements of policy/kl_to_start, on ", kNumProbes,
-                   " responses of the first step."),
-            AtLeast<int64_t>(1))
+  keys.Setting("kl_every", &kl_every,
+               Concat("Number of steps between measurements of policy/kl_to_start, on ", kNumProbes,
+                      " responses of the first step."),
+               AtLeast<int64_t>(1))
       .MayChange();
-  v.Setting("rollback_lr_factor", &rollback_lr_factor,
-            Concat("Each roll-back multiplies the learning rate by this number. After ",
-                   kMaxRollbacks, " roll-backs, the next one ends the run with code 76."),
-            Fraction())
+  keys.Setting("rollback_lr_factor", &rollback_lr_factor,
+               Concat("Each roll-back multiplies the learning rate by this number. After ",
+                      kMaxRollbacks, " roll-backs, the next one ends the run with code 76."),
+               Fraction())
       .MayChange();
 }
 

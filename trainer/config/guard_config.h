@@ -22,7 +22,7 @@ inline EnumNames<GuardAction> NamesOf(GuardAction) {
 struct GuardRuleConfig {
   double limit = 0;
   GuardAction action = GuardAction::kWarn;
-  void Declare(SettingTable& v);
+  void Declare(SettingTable& keys);
 };
 
 inline constexpr size_t kNumProbes = 8;      // responses on which policy/kl_to_start is measured
@@ -40,7 +40,7 @@ struct GuardConfig {
   int64_t patience = 3;
   int64_t kl_every = 10;
   double rollback_lr_factor = 0.5;
-  void Declare(SettingTable& v);
+  void Declare(SettingTable& keys);
 };
 
 // Returns whether a guard that is on may roll the run back.

@@ -17,78 +17,81 @@ std::vector<std::string> GraderNamesOrNone() {
 }
 
 // PPO's clips are parameters of the objective, and their rows there describe them.
-void DeclareClip(const std::string& name, double* value, SettingTable& v) {
+void DeclareClip(const std::string& name, double* value, SettingTable& keys) {
   for (const ObjectiveParameter& parameter : kObjectiveParameters) {
     if (parameter.name != name) continue;
-    v.Setting(name, value, std::string(parameter.summary),
-              SettingCheck<double>([&parameter](const double& number) {
-                return parameter.IsInRange(number) ? absl::OkStatus()
-                                                   : InvalidArgument("must be ", parameter.range);
-              }));
+    keys.Setting(name, value, std::string(parameter.summary),
+                 SettingCheck<double>([&parameter](const double& number) {
+                   return parameter.IsInRange(number)
+                              ? absl::OkStatus()
+                              : InvalidArgument("must be ", parameter.range);
+                 }));
   }
 }
 
 }  // namespace
 
-void RewardConfig::Declare(SettingTable& v) {
-  v.Setting("grader", &grader,
-            "A grader of `taopd-trainer grade --list`, which rewards a response with 1 if it is "
-            "right and 0 otherwise. If it is empty, the reward comes from url, or there is none.",
-            OneOf(GraderNamesOrNone()))
+void RewardConfig::Declare(SettingTable& keys) {
+  keys.Setting(
+          "grader", &grader,
+          "A grader of `taopd-trainer grade --list`, which rewards a response with 1 if it is "
+          "right and 0 otherwise. If it is empty, the reward comes from url, or there is none.",
+          OneOf(GraderNamesOrNone()))
       .DecidesScores();
-  v.Setting("answer_pattern", &answer_pattern,
-            "Same as eval.answer_pattern, but for reward.grader.")
+  keys.Setting("answer_pattern", &answer_pattern,
+               "Same as eval.answer_pattern, but for reward.grader.")
       .DecidesScores();
-  v.Setting("require_stop", &require_stop,
-            "Whether reward.grader gives 0 to a response that is cut at data.max_response_length.")
+  keys.Setting(
+          "require_stop", &require_stop,
+          "Whether reward.grader gives 0 to a response that is cut at data.max_response_length.")
       .DecidesScores();
-  v.Setting(
-       "url", &url,
-       "Server that rewards the responses, as an alternative to a grader, such as "
-       "http://127.0.0.1:9000/rewards. It receives one POST request per prompt (docs/rewards.md).",
-       SettingCheck<std::string>([](const std::string& text) {
-         return text.empty() ? absl::OkStatus() : ParseHttpUrl(text).status();
-       }))
+  keys.Setting("url", &url,
+               "Server that rewards the responses, as an alternative to a grader, such as "
+               "http://127.0.0.1:9000/rewards. It receives one POST request per prompt "
+               "(docs/rewards.md).",
+               SettingCheck<std::string>([](const std::string& text) {
+                 return text.empty() ? absl::OkStatus() : ParseHttpUrl(text).status();
+               }))
       .MayChange();
-  v.Setting("weight", &weight,
-            "Factor by which the reward's term of the loss, policy_gradient, is multiplied.",
-            SettingCheck<double>([](const double& factor) {
-              return std::isfinite(factor) && factor != 0
-                         ? absl::OkStatus()
-                         : InvalidArgument("must be finite and not 0");
-            }));
-  v.Setting(
-       "baseline", &baseline,
-       "Number subtracted from a reward: 0 (none), the mean over the responses to the prompt "
-       "(group, as in GRPO), or the mean over the other responses (leave_one_out, as in RLOO).")
+  keys.Setting("weight", &weight,
+               "Factor by which the reward's term of the loss, policy_gradient, is multiplied.",
+               SettingCheck<double>([](const double& factor) {
+                 return std::isfinite(factor) && factor != 0
+                            ? absl::OkStatus()
+                            : InvalidArgument("must be finite and not 0");
+               }));
+  keys.Setting(
+          "baseline", &baseline,
+          "Number subtracted from a reward: 0 (none), the mean over the responses to the prompt "
+          "(group, as in GRPO), or the mean over the other responses (leave_one_out, as in RLOO).")
       .DecidesScores();
-  v.Setting("scale", &scale,
-            "Divisor of the difference: 1 (none), or the standard deviation over the responses to "
-            "the prompt (std, as in GRPO), which needs the baseline group.")
+  keys.Setting("scale", &scale,
+               "Divisor of the difference: 1 (none), or the standard deviation over the responses "
+               "to the prompt (std, as in GRPO), which needs the baseline group.")
       .DecidesScores();
-  DeclareClip("clip_low", &clip_low, v);
-  DeclareClip("clip_high", &clip_high, v);
-  v.Setting(
-       "timeout_s", &timeout_s,
-       "Time limit in seconds for one attempt to get the rewards of the responses to one prompt.",
-       MoreThan(0.0))
+  DeclareClip("clip_low", &clip_low, keys);
+  DeclareClip("clip_high", &clip_high, keys);
+  keys.Setting("timeout_s", &timeout_s,
+               "Time limit in seconds for one attempt to get the rewards of the responses to one "
+               "prompt.",
+               MoreThan(0.0))
       .MayChange();
-  v.Setting("outage_budget_s", &outage_budget_s,
-            "Time in seconds for which a failed request is retried. After that, the run ends with "
-            "code 69.",
-            AtLeast(0.0))
+  keys.Setting("outage_budget_s", &outage_budget_s,
+               "Time in seconds for which a failed request is retried. After that, the run ends "
+               "with code 69.",
+               AtLeast(0.0))
       .MayChange();
-  v.Setting("connect_timeout_s", &connect_timeout_s,
-            "Time limit in seconds for the wait for the server of reward.url at the start.",
-            MoreThan(0.0))
+  keys.Setting("connect_timeout_s", &connect_timeout_s,
+               "Time limit in seconds for the wait for the server of reward.url at the start.",
+               MoreThan(0.0))
       .MayChange();
-  v.Setting("max_in_flight", &max_in_flight,
-            "Maximum number of requests in flight at the server of reward.url.",
-            Between<int64_t>(1, 1024))
+  keys.Setting("max_in_flight", &max_in_flight,
+               "Maximum number of requests in flight at the server of reward.url.",
+               Between<int64_t>(1, 1024))
       .MayChange();
-  v.Setting("api_key_env", &api_key_env,
-            "Environment variable that holds the API key of the server of reward.url. The key is "
-            "sent as a bearer token.")
+  keys.Setting("api_key_env", &api_key_env,
+               "Environment variable that holds the API key of the server of reward.url. The key "
+               "is sent as a bearer token.")
       .MayChange();
 }
 

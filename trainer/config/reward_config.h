@@ -38,7 +38,7 @@ struct RewardConfig {
   double connect_timeout_s = 60;
   int64_t max_in_flight = 16;
   std::string api_key_env;
-  void Declare(SettingTable& v);
+  void Declare(SettingTable& keys);
 
   bool IsOn() const { return !grader.empty() || !url.empty(); }
 };

@@ -44,7 +44,7 @@ struct RolloutEndpointsConfig : ServerAccess {
 
   // Returns whether other processes generate.
   bool IsElsewhere() const { return !endpoints.empty(); }
-  void Declare(SettingTable& v);
+  void Declare(SettingTable& keys);
 };
 
 // Returns INVALID_ARGUMENT for settings that do not fit each other.

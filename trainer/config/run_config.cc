@@ -19,101 +19,104 @@ SettingCheck<double> Fraction() {
   };
 }
 
-void RunConfig::Declare(SettingTable& v) {
-  v.Setting("name", &name, "Name of the run, which its page shows.", NotEmpty()).MayChange();
-  v.Setting(
-       "dir", &dir,
-       "Directory to which the run writes everything. If it is empty, the directory is runs/NAME.")
+void RunConfig::Declare(SettingTable& keys) {
+  keys.Setting("name", &name, "Name of the run, which its page shows.", NotEmpty()).MayChange();
+  keys.Setting("dir", &dir,
+               "Directory to which the run writes everything. If it is empty, the directory is "
+               "runs/NAME.")
       .MayChange();
-  v.Setting("seed", &seed, "Seed of the order of the data, of rollouts and of evaluations.",
-            AtLeast<int64_t>(0));
+  keys.Setting("seed", &seed, "Seed of the order of the data, of rollouts and of evaluations.",
+               AtLeast<int64_t>(0));
 }
 
-void ProcessConfig::DeclareProcess(SettingTable& v) {
-  v.Setting("head_workspace_mb", &head_workspace_mb,
-            "Maximum memory for the logits of one chunk of rows, in MiB. On a GPU, the student's "
-            "loss takes at least what 512 rows need.",
-            MoreThan(0.0))
+void ProcessConfig::DeclareProcess(SettingTable& keys) {
+  keys.Setting("head_workspace_mb", &head_workspace_mb,
+               "Maximum memory for the logits of one chunk of rows, in MiB. On a GPU, the "
+               "student's loss takes at least what 512 rows need.",
+               MoreThan(0.0))
       .MayChange();
-  v.Setting("keep_checkpoints", &keep_checkpoints, "Number of newest checkpoints to keep.",
-            AtLeast<int64_t>(2))
+  keys.Setting("keep_checkpoints", &keep_checkpoints, "Number of newest checkpoints to keep.",
+               AtLeast<int64_t>(2))
       .MayChange();
-  v.Setting("disk_plan", &disk_plan,
-            "What to do if the checkpoints that the run will keep exceed the free space of "
-            "run.dir: refuse the run, warn (and refuse it only if not even one checkpoint fits), "
-            "or do nothing (off).")
+  keys.Setting("disk_plan", &disk_plan,
+               "What to do if the checkpoints that the run will keep exceed the free space of "
+               "run.dir: refuse the run, warn (and refuse it only if not even one checkpoint "
+               "fits), or do nothing (off).")
       .MayChange();
-  v.Setting("device", &device,
-            "Device to compute on: cpu, cuda, cuda:N, or auto, which means cuda if there is a GPU.",
-            NotEmpty())
+  keys.Setting(
+          "device", &device,
+          "Device to compute on: cpu, cuda, cuda:N, or auto, which means cuda if there is a GPU.",
+          NotEmpty())
       .MayChange();
-  v.Setting("kernels", &kernels,
-            "Kernels of this project, or compositions of LibTorch operations that compute the "
-            "same: custom, composed, or auto, which means custom on a CPU and, on a GPU, those "
-            "kernels that agree with their composition and are not slower in a check at the "
-            "start.",
-            OneOf(KernelModes()))
+  keys.Setting(
+          "kernels", &kernels,
+          "Kernels of this project, or compositions of LibTorch operations that compute the same: "
+          "custom, composed, or auto, which means custom on a CPU and, on a GPU, those kernels "
+          "that agree with their composition and are not slower in a check at the start.",
+          OneOf(KernelModes()))
       .MayChange();
-  v.Setting("num_threads", &num_threads, "Number of threads that compute. 0 means one per core.",
-            AtLeast<int64_t>(0))
+  keys.Setting("num_threads", &num_threads, "Number of threads that compute. 0 means one per core.",
+               AtLeast<int64_t>(0))
       .MayChange();
-  v.Setting("host", &host, "Address on which the HTTP port is opened.", NotEmpty()).MayChange();
-  v.Setting("http_port", &http_port,
-            "Port of the run's page, /status, /metrics and /healthz. 0 lets the system choose one.",
-            Between<int64_t>(0, 65535))
+  keys.Setting("host", &host, "Address on which the HTTP port is opened.", NotEmpty()).MayChange();
+  keys.Setting(
+          "http_port", &http_port,
+          "Port of the run's page, /status, /metrics and /healthz. 0 lets the system choose one.",
+          Between<int64_t>(0, 65535))
       .MayChange();
-  v.Setting("allowed_hosts", &allowed_hosts,
-            "Host names by which clients may address the HTTP port, in addition to localhost, the "
-            "address that it is bound to and this machine's own names. Requests for other names "
-            "are refused, so no page of another site reaches the run.")
+  keys.Setting("allowed_hosts", &allowed_hosts,
+               "Host names by which clients may address the HTTP port, in addition to localhost, "
+               "the address that it is bound to and this machine's own names. Requests for other "
+               "names are refused, so no page of another site reaches the run.")
       .MayChange();
-  v.Setting(
-       "token_env", &token_env,
-       "Environment variable that holds the token that POST requests to the HTTP port must send as "
-       "\"Authorization: Bearer TOKEN\". If the setting is empty, no token is required.")
+  keys.Setting(
+          "token_env", &token_env,
+          "Environment variable that holds the token that POST requests to the HTTP port must send "
+          "as \"Authorization: Bearer TOKEN\". If the setting is empty, no token is required.")
       .MayChange();
 }
 
-void PromptConfig::DeclarePrompts(SettingTable& v) {
-  v.Setting("chat_template_kwargs", &chat_template_kwargs,
-            "Variables for the chat template as a JSON object in quotes, such as "
-            "'{\"enable_thinking\": false}'.");
-  v.Setting("add_special_tokens", &add_special_tokens,
-            "Let the tokenizer add its BOS to text prompts.");
-  v.Setting("shuffle", &shuffle,
-            "Draw a new order in each epoch. If it is false, prompts are used in the order of the "
-            "files.");
+void PromptConfig::DeclarePrompts(SettingTable& keys) {
+  keys.Setting("chat_template_kwargs", &chat_template_kwargs,
+               "Variables for the chat template as a JSON object in quotes, such as "
+               "'{\"enable_thinking\": false}'.");
+  keys.Setting("add_special_tokens", &add_special_tokens,
+               "Let the tokenizer add its BOS to text prompts.");
+  keys.Setting("shuffle", &shuffle,
+               "Draw a new order in each epoch. If it is false, prompts are used in the order of "
+               "the files.");
 }
 
-void OptimizerConfig::Declare(SettingTable& v) {
-  v.Setting("lr", &lr, "Peak learning rate of AdamW.", AtLeast(0.0));
-  v.Setting("betas", &betas, "AdamW's two decay rates.",
-            SettingCheck<std::vector<double>>(CheckBetas));
-  v.Setting("eps", &eps, "AdamW's epsilon.", MoreThan(0.0));
-  v.Setting("weight_decay", &weight_decay,
-            "Decoupled weight decay of matrices. Vectors (norms, biases) are not decayed.",
-            AtLeast(0.0));
-  v.Setting(
+void OptimizerConfig::Declare(SettingTable& keys) {
+  keys.Setting("lr", &lr, "Peak learning rate of AdamW.", AtLeast(0.0));
+  keys.Setting("betas", &betas, "AdamW's two decay rates.",
+               SettingCheck<std::vector<double>>(CheckBetas));
+  keys.Setting("eps", &eps, "AdamW's epsilon.", MoreThan(0.0));
+  keys.Setting("weight_decay", &weight_decay,
+               "Decoupled weight decay of matrices. Vectors (norms, biases) are not decayed.",
+               AtLeast(0.0));
+  keys.Setting(
       "max_grad_norm", &max_grad_norm,
       "Maximum norm of the gradients. Larger gradients are scaled down to it. 0 means no maximum.",
       AtLeast(0.0));
-  v.Setting("schedule", &schedule, "Learning rate after the warm-up: constant, linear or cosine.");
-  v.Setting("warmup_steps", &warmup_steps, "Number of steps of linear warm-up.",
-            AtLeast<int64_t>(0));
-  v.Setting("min_lr_ratio", &min_lr_ratio,
-            "Share of lr that remains at the last step of the schedules linear and cosine.",
-            Between(0.0, 1.0));
-  v.Setting("moments", &moments,
-            "Data type of AdamW's two moments: float32, or bfloat16 with stochastic rounding, "
-            "which takes half the memory.");
-  v.Setting("master", &master,
-            "How bfloat16 weights are updated: through a float32 copy, which takes four bytes per "
-            "parameter (float32), or directly, with stochastic rounding (none). float32 weights "
-            "have no copy.");
-  v.Setting(
-       "offload", &offload,
-       "Keep AdamW's moments and float32 copies in the host's memory and update the weights there, "
-       "for students whose training exceeds a GPU's memory. Refused if the device is a CPU.")
+  keys.Setting("schedule", &schedule,
+               "Learning rate after the warm-up: constant, linear or cosine.");
+  keys.Setting("warmup_steps", &warmup_steps, "Number of steps of linear warm-up.",
+               AtLeast<int64_t>(0));
+  keys.Setting("min_lr_ratio", &min_lr_ratio,
+               "Share of lr that remains at the last step of the schedules linear and cosine.",
+               Between(0.0, 1.0));
+  keys.Setting("moments", &moments,
+               "Data type of AdamW's two moments: float32, or bfloat16 with stochastic rounding, "
+               "which takes half the memory.");
+  keys.Setting("master", &master,
+               "How bfloat16 weights are updated: through a float32 copy, which takes four bytes "
+               "per parameter (float32), or directly, with stochastic rounding (none). float32 "
+               "weights have no copy.");
+  keys.Setting("offload", &offload,
+               "Keep AdamW's moments and float32 copies in the host's memory and update the "
+               "weights there, for students whose training exceeds a GPU's memory. Refused if the "
+               "device is a CPU.")
       .MayChange();
 }
 
@@ -123,20 +126,20 @@ absl::Status OptimizerConfig::Check() const {
                          ": is for optimizer.schedule linear or cosine, not constant");
 }
 
-void ServerAccess::DeclareAccess(SettingTable& v) {
-  v.Setting(
-       "api_key_env", &api_key_env,
-       "Environment variable that holds the servers' API key. The key is sent as a bearer token.")
+void ServerAccess::DeclareAccess(SettingTable& keys) {
+  keys.Setting("api_key_env", &api_key_env,
+               "Environment variable that holds the servers' API key. The key is sent as a bearer "
+               "token.")
       .MayChange();
-  v.Setting("api_key_file", &api_key_file, "File whose first line is the API key.").MayChange();
-  v.Setting("tls_ca_file", &tls_ca_file,
-            "PEM file of the authorities that sign the servers' certificates. If it is empty, the "
-            "system's list is used.")
+  keys.Setting("api_key_file", &api_key_file, "File whose first line is the API key.").MayChange();
+  keys.Setting("tls_ca_file", &tls_ca_file,
+               "PEM file of the authorities that sign the servers' certificates. If it is empty, "
+               "the system's list is used.")
       .MayChange();
-  v.Setting("tls_cert_file", &tls_cert_file,
-            "PEM file of this client's certificate, for servers that ask for one.")
+  keys.Setting("tls_cert_file", &tls_cert_file,
+               "PEM file of this client's certificate, for servers that ask for one.")
       .MayChange();
-  v.Setting("tls_key_file", &tls_key_file, "PEM file of the key of tls_cert_file.").MayChange();
+  keys.Setting("tls_key_file", &tls_key_file, "PEM file of the key of tls_cert_file.").MayChange();
 }
 
 absl::Status ServerAccess::CheckAccess(const char* section) const {
@@ -151,29 +154,30 @@ absl::Status ServerAccess::CheckAccess(const char* section) const {
   return absl::OkStatus();
 }
 
-void LoraSettings::Declare(SettingTable& v) {
-  v.Setting("rank", &rank,
-            "Rank of the adapters that are trained instead of the weights. 0 means no adapters. "
-            "See docs/lora.md.",
-            Between<int64_t>(0, kMaxLoraRank));
-  v.Setting("alpha", &alpha, "The product of an adapter's matrices is scaled by alpha / rank.",
-            SettingCheck<double>([](const double& number) {
-              return std::isfinite(number) && number > 0
-                         ? absl::OkStatus()
-                         : InvalidArgument("must be finite and above 0");
-            }));
-  v.Setting("target_modules", &target_modules,
-            "Linear layers that get an adapter: some of q_proj, k_proj, v_proj, o_proj, gate_proj, "
-            "up_proj and down_proj, or all-linear for all of them. Experts and the head get none.",
-            SettingCheck<std::vector<std::string>>(CheckLoraTargets));
-  v.Setting("modules_to_save", &modules_to_save,
-            "Modules that are trained in full along with the adapters and stored with them: some "
-            "of embed_tokens, lm_head, norm (all norms), model.norm (the final one), "
-            "input_layernorm, post_attention_layernorm, q_norm and k_norm.",
-            SettingCheck<std::vector<std::string>>(CheckModulesToSave));
-  v.Setting("init", &init,
-            "Distribution of the initial values of A (B is zero): PEFT's uniform distribution "
-            "(default), or a normal distribution with standard deviation 1 / rank (gaussian).");
+void LoraSettings::Declare(SettingTable& keys) {
+  keys.Setting("rank", &rank,
+               "Rank of the adapters that are trained instead of the weights. 0 means no adapters. "
+               "See docs/lora.md.",
+               Between<int64_t>(0, kMaxLoraRank));
+  keys.Setting("alpha", &alpha, "The product of an adapter's matrices is scaled by alpha / rank.",
+               SettingCheck<double>([](const double& number) {
+                 return std::isfinite(number) && number > 0
+                            ? absl::OkStatus()
+                            : InvalidArgument("must be finite and above 0");
+               }));
+  keys.Setting(
+      "target_modules", &target_modules,
+      "Linear layers that get an adapter: some of q_proj, k_proj, v_proj, o_proj, gate_proj, "
+      "up_proj and down_proj, or all-linear for all of them. Experts and the head get none.",
+      SettingCheck<std::vector<std::string>>(CheckLoraTargets));
+  keys.Setting("modules_to_save", &modules_to_save,
+               "Modules that are trained in full along with the adapters and stored with them: "
+               "some of embed_tokens, lm_head, norm (all norms), model.norm (the final one), "
+               "input_layernorm, post_attention_layernorm, q_norm and k_norm.",
+               SettingCheck<std::vector<std::string>>(CheckModulesToSave));
+  keys.Setting("init", &init,
+               "Distribution of the initial values of A (B is zero): PEFT's uniform distribution "
+               "(default), or a normal distribution with standard deviation 1 / rank (gaussian).");
 }
 
 std::optional<LoraOptions> LoraSettings::Options(int64_t seed) const {

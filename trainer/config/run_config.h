@@ -20,7 +20,7 @@ struct RunConfig {
   std::string name = "run";
   std::string dir;
   int64_t seed = 0;
-  void Declare(SettingTable& v);
+  void Declare(SettingTable& keys);
   std::string Directory() const { return dir.empty() ? "runs/" + name : dir; }
 };
 
@@ -46,7 +46,7 @@ struct ProcessConfig : ControlConfig {
   std::string device = "auto";
   std::string kernels = kKernelsAuto;
   int64_t num_threads = 0;
-  void DeclareProcess(SettingTable& v);
+  void DeclareProcess(SettingTable& keys);
 };
 
 // Settings of prompts that both commands have.
@@ -54,7 +54,7 @@ struct PromptConfig {
   std::string chat_template_kwargs;
   bool add_special_tokens = true;
   bool shuffle = true;
-  void DeclarePrompts(SettingTable& v);
+  void DeclarePrompts(SettingTable& keys);
 };
 
 // Returns the first of these settings of a section that differs from its default, or an empty text
@@ -106,7 +106,7 @@ struct OptimizerConfig {
   MomentsDtype moments = MomentsDtype::kFloat32;
   MasterWeights master = MasterWeights::kFloat32;
   bool offload = false;
-  void Declare(SettingTable& v);
+  void Declare(SettingTable& keys);
   // Returns INVALID_ARGUMENT for a setting that `schedule` does not read.
   absl::Status Check() const;
   // Returns the bytes of AdamW's two moments and of the float32 copy of one parameter.
@@ -123,7 +123,7 @@ struct ServerAccess {
   std::string tls_ca_file;
   std::string tls_cert_file;
   std::string tls_key_file;
-  void DeclareAccess(SettingTable& v);
+  void DeclareAccess(SettingTable& keys);
   // Returns INVALID_ARGUMENT, naming the settings with their `section`, if a certificate lacks its
   // key or a key its certificate, or if the API key comes from two places.
   absl::Status CheckAccess(const char* section) const;
@@ -141,7 +141,7 @@ struct LoraSettings {
   std::vector<std::string> target_modules = {kAllLinear};
   std::vector<std::string> modules_to_save;
   LoraInit init = LoraInit::kDefault;
-  void Declare(SettingTable& v);
+  void Declare(SettingTable& keys);
 
   bool is_on() const { return rank > 0; }
   // Returns the adapters to train, or nullopt if there are none. `seed` is that of the run.

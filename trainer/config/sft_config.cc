@@ -2,75 +2,74 @@
 
 namespace taopd {
 
-void SftModelConfig::Declare(SettingTable& v) {
-  v.Setting("init", &init,
-            "Hugging Face model directory to start from. If it is empty, the weights are random.");
-  v.Setting("config", &config,
-            "config.json of a model with random weights, which is used if init is empty.");
-  v.Setting(
-       "tokenizer", &tokenizer,
-       "Directory of a tokenizer. If init is set, it is another model's tokenizer, whose special "
-       "tokens and template the model takes over. If it is empty, init's own tokenizer is used.")
+void SftModelConfig::Declare(SettingTable& keys) {
+  keys.Setting(
+      "init", &init,
+      "Hugging Face model directory to start from. If it is empty, the weights are random.");
+  keys.Setting("config", &config,
+               "config.json of a model with random weights, which is used if init is empty.");
+  keys.Setting("tokenizer", &tokenizer,
+               "Directory of a tokenizer. If init is set, it is another model's tokenizer, whose "
+               "special tokens and template the model takes over. If it is empty, init's own "
+               "tokenizer is used.")
       .MayChange();
-  v.Setting("dtype", &dtype,
-            "Data type of the parameters and of the computation: float32, bfloat16, or auto, which "
-            "keeps the stored type.",
-            OneOf({"auto", "float32", "bfloat16"}));
-  v.Section("lora", "Low-rank adapters (LoRA).", lora);
+  keys.Setting("dtype", &dtype,
+               "Data type of the parameters and of the computation: float32, bfloat16, or auto, "
+               "which keeps the stored type.",
+               OneOf({"auto", "float32", "bfloat16"}));
+  keys.Section("lora", "Low-rank adapters (LoRA).", lora);
 }
 
-void SftDataConfig::Declare(SettingTable& v) {
-  v.Setting("train", &train,
-            "JSON Lines or Parquet files of conversations, or of prompts and responses. Each "
-            "prompt and response is text, a list of messages, or token ids under KEY_ids.")
+void SftDataConfig::Declare(SettingTable& keys) {
+  keys.Setting("train", &train,
+               "JSON Lines or Parquet files of conversations, or of prompts and responses. Each "
+               "prompt and response is text, a list of messages, or token ids under KEY_ids.")
       .MayChange();
-  v.Setting("val", &val, "JSON Lines or Parquet files for the validation loss.").MayChange();
-  v.Setting("prompt_key", &prompt_key, "Key of the prompt.", NotEmpty());
-  v.Setting("response_key", &response_key, "Key of the response, whose tokens alone are learned.",
-            NotEmpty());
-  v.Setting(
+  keys.Setting("val", &val, "JSON Lines or Parquet files for the validation loss.").MayChange();
+  keys.Setting("prompt_key", &prompt_key, "Key of the prompt.", NotEmpty());
+  keys.Setting("response_key", &response_key,
+               "Key of the response, whose tokens alone are learned.", NotEmpty());
+  keys.Setting(
       "messages_key", &messages_key,
       "Key of a conversation in rows without a response. A conversation is a list of messages that "
       "ends with one of the assistant. If the key is empty, rows hold no conversations.");
-  v.Setting("assistant_turns", &assistant_turns,
-            "Turns of a conversation that are learned: only the last one (last), or each one, with "
-            "the messages before it as its prompt (all).");
-  v.Setting("max_length", &max_length,
-            "Maximum length of a prompt with its response in tokens. Longer rows are an error.",
-            AtLeast<int64_t>(2));
-  v.Setting("append_eos", &append_eos,
-            "End each response with the model's end-of-sequence token if it lacks one.");
-  DeclarePrompts(v);
+  keys.Setting("assistant_turns", &assistant_turns,
+               "Turns of a conversation that are learned: only the last one (last), or each one, "
+               "with the messages before it as its prompt (all).");
+  keys.Setting("max_length", &max_length,
+               "Maximum length of a prompt with its response in tokens. Longer rows are an error.",
+               AtLeast<int64_t>(2));
+  keys.Setting("append_eos", &append_eos,
+               "End each response with the model's end-of-sequence token if it lacks one.");
+  DeclarePrompts(keys);
 }
 
-void SftTrainerConfig::Declare(SettingTable& v) {
-  v.Setting("total_steps", &total_steps, "Number of optimizer steps.", AtLeast<int64_t>(1))
+void SftTrainerConfig::Declare(SettingTable& keys) {
+  keys.Setting("total_steps", &total_steps, "Number of optimizer steps.", AtLeast<int64_t>(1))
       .MayChange();
-  v.Setting("batch_size", &batch_size, "Number of rows per step.", AtLeast<int64_t>(1));
-  v.Setting("micro_batch_tokens", &micro_batch_tokens,
-            "Maximum number of tokens per forward and backward pass.", AtLeast<int64_t>(1))
+  keys.Setting("batch_size", &batch_size, "Number of rows per step.", AtLeast<int64_t>(1));
+  keys.Setting("micro_batch_tokens", &micro_batch_tokens,
+               "Maximum number of tokens per forward and backward pass.", AtLeast<int64_t>(1))
       .MayChange();
-  v.Setting(
-       "eval_every", &eval_every,
-       "Number of steps between validations. The last step is always validated. 0 means only the "
-       "last step.",
-       AtLeast<int64_t>(0))
+  keys.Setting("eval_every", &eval_every,
+               "Number of steps between validations. The last step is always validated. 0 means "
+               "only the last step.",
+               AtLeast<int64_t>(0))
       .MayChange();
-  v.Setting(
-       "save_every", &save_every,
-       "Number of steps between checkpoints. The last step is always saved. 0 means only the last "
-       "step.",
-       AtLeast<int64_t>(0))
+  keys.Setting("save_every", &save_every,
+               "Number of steps between checkpoints. The last step is always saved. 0 means only "
+               "the last step.",
+               AtLeast<int64_t>(0))
       .MayChange();
-  DeclareProcess(v);
+  DeclareProcess(keys);
 }
 
-void SftConfig::Declare(SettingTable& v) {
-  v.Section("run", "The run itself.", run);
-  v.Section("model", "The model that learns.", model);
-  v.Section("data", "Prompt and response pairs.", data);
-  v.Section("optimizer", "AdamW and its schedule.", optimizer);
-  v.Section("trainer", "Steps, batches, checkpoints.", trainer);
+void SftConfig::Declare(SettingTable& keys) {
+  keys.Section("run", "The run itself.", run);
+  keys.Section("model", "The model that learns.", model);
+  keys.Section("data", "Prompt and response pairs.", data);
+  keys.Section("optimizer", "AdamW and its schedule.", optimizer);
+  keys.Section("trainer", "Steps, batches, checkpoints.", trainer);
 }
 
 }  // namespace taopd

@@ -17,7 +17,7 @@ struct SftModelConfig {
   std::string tokenizer;
   std::string dtype = "auto";
   LoraSettings lora;
-  void Declare(SettingTable& v);
+  void Declare(SettingTable& keys);
 };
 
 struct SftDataConfig : PromptConfig {
@@ -29,7 +29,7 @@ struct SftDataConfig : PromptConfig {
   AssistantTurns assistant_turns = AssistantTurns::kLast;
   int64_t max_length = 2048;
   bool append_eos = true;
-  void Declare(SettingTable& v);
+  void Declare(SettingTable& keys);
 };
 
 struct SftTrainerConfig : ProcessConfig {
@@ -38,7 +38,7 @@ struct SftTrainerConfig : ProcessConfig {
   int64_t micro_batch_tokens = 16384;
   int64_t eval_every = 0;
   int64_t save_every = 0;
-  void Declare(SettingTable& v);
+  void Declare(SettingTable& keys);
 };
 
 struct SftConfig {
@@ -47,7 +47,7 @@ struct SftConfig {
   SftDataConfig data;
   OptimizerConfig optimizer;
   SftTrainerConfig trainer;
-  void Declare(SettingTable& v);
+  void Declare(SettingTable& keys);
 };
 
 }  // namespace taopd

@@ -44,7 +44,7 @@ struct TeacherConfig : ServerAccess {
   std::string cache_dir;
   double cache_gb = 64;
   bool cache_only = false;
-  void Declare(SettingTable& v);
+  void Declare(SettingTable& keys);
 };
 
 // One entry of the list `teachers`.
@@ -56,7 +56,7 @@ struct TeacherEntryConfig {
   std::string revision;
   std::vector<std::string> sources;
   double weight = 1.0;
-  void Declare(SettingTable& v);
+  void Declare(SettingTable& keys);
 };
 
 // Returns whether the student is a teacher.

@@ -79,7 +79,7 @@ struct StudentConfig {
   std::string tokenizer;
   std::string dtype = "auto";
   LoraSettings lora;
-  void Declare(SettingTable& v);
+  void Declare(SettingTable& keys);
 };
 
 struct DataConfig : PromptConfig {
@@ -115,7 +115,7 @@ struct DataConfig : PromptConfig {
   }
   // Returns the length of the longest prompt that is sent to the teacher.
   int64_t LongestSentPrompt() const;
-  void Declare(SettingTable& v);
+  void Declare(SettingTable& keys);
 };
 
 struct RolloutConfig : RolloutEndpointsConfig {
@@ -127,13 +127,13 @@ struct RolloutConfig : RolloutEndpointsConfig {
   int64_t max_num_seqs = 256;
   std::optional<double> kv_cache_gb = 4.0;
   CudaGraphUse cuda_graphs = CudaGraphUse::kAuto;
-  void Declare(SettingTable& v);
+  void Declare(SettingTable& keys);
 };
 
 struct ObjectiveTermConfig {
   std::string name;
   double weight = 1.0;
-  void Declare(SettingTable& v);
+  void Declare(SettingTable& keys);
 };
 
 struct ObjectiveConfig {
@@ -145,7 +145,7 @@ struct ObjectiveConfig {
   Aggregation aggregation = Aggregation::kTokenMean;
   int64_t full_kl_rows = 0;
   double veto_rho_below = 0;
-  void Declare(SettingTable& v);
+  void Declare(SettingTable& keys);
 
   // Name or terms with their parameters, without the reward's term (TrainConfig::LossTerms).
   // REQUIRES: the settings passed CheckTrainConfig, or name a registered objective.
@@ -179,7 +179,7 @@ struct TrainerConfig : ProcessConfig {
   int64_t rollout_dumps = 0;
   std::string cpu_memory_limit = "0";  // a size; 0 means a share of the available memory
   double peak_flops = 0;
-  void Declare(SettingTable& v);
+  void Declare(SettingTable& keys);
 
   // A larger file of rollouts is renamed (rollout_dumps).
   static constexpr int64_t kMaxRolloutLogBytes = int64_t{64} << 20;
@@ -214,7 +214,7 @@ struct EvalConfig {
 
   // Returns whether `grader` is the URL of a server (trainer/eval/response_judge.h).
   bool IsJudgedByServer() const { return grader.find("://") != std::string::npos; }
-  void Declare(SettingTable& v);
+  void Declare(SettingTable& keys);
 };
 
 // The part of the gradients that a rank keeps.
@@ -237,7 +237,7 @@ struct DistConfig {
   bool ShardsGradients(int64_t num_ranks) const {
     return num_ranks > 1 && gradients == GradientSums::kSharded;
   }
-  void Declare(SettingTable& v);
+  void Declare(SettingTable& keys);
 };
 
 struct TrainConfig {
@@ -255,7 +255,7 @@ struct TrainConfig {
   GuardConfig guard;
   DistConfig dist;
 
-  void Declare(SettingTable& v);
+  void Declare(SettingTable& keys);
 
   // The terms of the objective and of the reward. REQUIRES: as ObjectiveConfig::Terms.
   ObjectiveTerms LossTerms() const;

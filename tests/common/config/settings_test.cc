@@ -12,20 +12,20 @@ struct OptimizerConfig {
   std::vector<double> betas = {0.9, 0.999};
   int64_t warmup_steps = 0;
   std::string schedule = "constant";
-  void Declare(SettingTable& v) {
-    v.Setting("lr", &lr, "Peak learning rate.", AtLeast(0.0));
-    v.Setting("betas", &betas, "AdamW's betas.");
-    v.Setting("warmup_steps", &warmup_steps, "Warm-up.", AtLeast<int64_t>(0));
-    v.Setting("schedule", &schedule, "Shape.", OneOf({"constant", "linear", "cosine"}));
+  void Declare(SettingTable& keys) {
+    keys.Setting("lr", &lr, "Peak learning rate.", AtLeast(0.0));
+    keys.Setting("betas", &betas, "AdamW's betas.");
+    keys.Setting("warmup_steps", &warmup_steps, "Warm-up.", AtLeast<int64_t>(0));
+    keys.Setting("schedule", &schedule, "Shape.", OneOf({"constant", "linear", "cosine"}));
   }
 };
 
 struct TermConfig {
   std::string name = "a";
   double weight = 1;
-  void Declare(SettingTable& v) {
-    v.Setting("name", &name, "Which.", OneOf({"a", "b"}));
-    v.Setting("weight", &weight, "Factor.", MoreThan(0.0));
+  void Declare(SettingTable& keys) {
+    keys.Setting("name", &name, "Which.", OneOf({"a", "b"}));
+    keys.Setting("weight", &weight, "Factor.", MoreThan(0.0));
   }
 };
 
@@ -35,12 +35,12 @@ struct Config {
   std::vector<std::string> files;
   OptimizerConfig optimizer;
   std::vector<TermConfig> terms;
-  void Declare(SettingTable& v) {
-    v.Setting("name", &name, "Name.");
-    v.Setting("resume", &resume, "Resume.");
-    v.Setting("files", &files, "Files.");
-    v.List("terms", &terms, "Terms.");
-    v.Section("optimizer", "The optimizer.", optimizer);
+  void Declare(SettingTable& keys) {
+    keys.Setting("name", &name, "Name.");
+    keys.Setting("resume", &resume, "Resume.");
+    keys.Setting("files", &files, "Files.");
+    keys.List("terms", &terms, "Terms.");
+    keys.Section("optimizer", "The optimizer.", optimizer);
   }
 };
 
@@ -162,9 +162,9 @@ TEST(YamlSettings, ListsOfSections) {
 struct AutoConfig {
   std::optional<int64_t> tokens = 5;
   std::optional<double> size;
-  void Declare(SettingTable& v) {
-    v.Setting("tokens", &tokens, "Tokens.", AutoOr(AtLeast<int64_t>(1)));
-    v.Setting("size", &size, "Size.", AutoOr(MoreThan(0.0)));
+  void Declare(SettingTable& keys) {
+    keys.Setting("tokens", &tokens, "Tokens.", AutoOr(AtLeast<int64_t>(1)));
+    keys.Setting("size", &size, "Size.", AutoOr(MoreThan(0.0)));
   }
 };
 
@@ -213,9 +213,9 @@ TEST(Settings, OverridesWinAndAreChecked) {
 TEST(Settings, AMisspeltSectionIsComparedWithItsKey) {
   struct TwoNames {
     TermConfig run, objective;
-    void Declare(SettingTable& v) {
-      v.Section("run", "Run.", run);
-      v.Section("objective", "Objective.", objective);
+    void Declare(SettingTable& keys) {
+      keys.Section("run", "Run.", run);
+      keys.Section("objective", "Objective.", objective);
     }
   } config;
   const SettingTable table = DescribeSettings(config);
@@ -233,9 +233,9 @@ TEST(Settings, OnlyNearKeysAreSuggested) {
   struct TwoSections {
     TermConfig run;
     OptimizerConfig optimizer;
-    void Declare(SettingTable& v) {
-      v.Section("run", "Run.", run);
-      v.Section("optimizer", "Optimizer.", optimizer);
+    void Declare(SettingTable& keys) {
+      keys.Section("run", "Run.", run);
+      keys.Section("optimizer", "Optimizer.", optimizer);
     }
   } config;
   const SettingTable table = DescribeSettings(config);
@@ -269,7 +269,7 @@ enum class Color { kRed, kGreen };
 EnumNames<Color> NamesOf(Color) { return {{Color::kRed, "red"}, {Color::kGreen, "green"}}; }
 struct PaintConfig {
   Color color = Color::kGreen;
-  void Declare(SettingTable& v) { v.Setting("color", &color, "What it looks like."); }
+  void Declare(SettingTable& keys) { keys.Setting("color", &color, "What it looks like."); }
 };
 
 TEST(WordSettings, AreEnumsThatAreReadAndWrittenAsWords) {

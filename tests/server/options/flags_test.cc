@@ -11,9 +11,9 @@ namespace {
 struct OptimizerConfig {
   double lr = 1e-6;
   int64_t warmup_steps = 0;
-  void Declare(SettingTable& v) {
-    v.Setting("lr", &lr, "Peak learning rate.");
-    v.Setting("warmup_steps", &warmup_steps, "Warm-up.");
+  void Declare(SettingTable& keys) {
+    keys.Setting("lr", &lr, "Peak learning rate.");
+    keys.Setting("warmup_steps", &warmup_steps, "Warm-up.");
   }
 };
 
@@ -22,11 +22,11 @@ struct FlatConfig {
   bool resume = false;
   std::vector<std::string> files;
   OptimizerConfig optimizer;
-  void Declare(SettingTable& v) {
-    v.Setting("name", &name, "Name.");
-    v.Setting("resume", &resume, "Resume.");
-    v.Setting("files", &files, "Files.");
-    v.Section("optimizer", "The optimizer.", optimizer);
+  void Declare(SettingTable& keys) {
+    keys.Setting("name", &name, "Name.");
+    keys.Setting("resume", &resume, "Resume.");
+    keys.Setting("files", &files, "Files.");
+    keys.Section("optimizer", "The optimizer.", optimizer);
   }
 };
 
