@@ -166,7 +166,7 @@ MUTANTS = [
     *of(CORE, SCHEDULER, "common/engine/scheduling/scheduler.cc",
         ("shared blocks are written", "    if (pool_.num_references(block) > 1) {\n      const int32_t copy",
          "    if (pool_.num_references(block) > 2) {\n      const int32_t copy"),
-        ("a block is freed that a copy reads", "step->held_sources.push_back(*block);", "pool_.Release(*block);"),
+        ("a block is freed that a copy reads", "draft->held_sources.push_back(*block);", "pool_.Release(*block);"),
         ("forked blocks have one owner", "for (int32_t block : follower->blocks) pool_.AddReference(block);", ""),
         ("deadlines end a moment later", "deadlines_.begin()->first <= now", "deadlines_.begin()->first < now"),
         ("the last generated row is counted", "--sequence->num_computed;  // its mask was late", ";")),

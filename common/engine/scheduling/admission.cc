@@ -16,32 +16,32 @@ constexpr int kMaxRefused = 64;
 
 }  // namespace
 
-void Scheduler::AdmitOverdue(Step* step) {
+void Scheduler::AdmitOverdue(PlanDraft* draft) {
   Sequence* const overdue = NoteWaitOfOldest();
   if (overdue == nullptr || overdue->scheduling.uncached ||
       overdue->scheduling.preempted_in == num_plans_)
     return;
-  step->num_reserved = NumReservedBlocks();
-  Admit(overdue, PreemptionLimit::kAll, step);
+  draft->num_reserved = NumReservedBlocks();
+  Admit(overdue, PreemptionLimit::kAll, draft);
 }
 
-void Scheduler::AdmitAll(Step* step) {
+void Scheduler::AdmitAll(PlanDraft* draft) {
   // The sequences of a single client form one line: a sequence that finds no room stops those after
   // it, and what a preemption has just freed is not given to others in the same step.
   const bool shared = IsShared();
-  if (step->preempted && !shared) return;
-  bool others_wait = step->preempted;  // for blocks
-  step->num_reserved = NumReservedBlocks();
+  if (draft->preempted && !shared) return;
+  bool others_wait = draft->preempted;  // for blocks
+  draft->num_reserved = NumReservedBlocks();
   waiting_.BeginRound();
   int num_skipped = 0;
   int num_refused = 0;
   while (Sequence* next =
-             waiting_.Next(shared || step->budget > 0, shared || num_generating_ < NumSlots())) {
+             waiting_.Next(shared || draft->budget > 0, shared || num_generating_ < NumSlots())) {
     if (next->scheduling.preempted_in == num_plans_) {
       waiting_.Skip(*next, /*and_later=*/true);
       continue;
     }
-    const Admission admission = AdmitInTurn(next, others_wait, step);
+    const Admission admission = AdmitInTurn(next, others_wait, draft);
     if (admission == Admission::kAdmitted) continue;
     if (admission == Admission::kWaitsForPrefix) {
       waiting_.Skip(*next);
@@ -52,7 +52,7 @@ void Scheduler::AdmitAll(Step* step) {
     // The prompts of one step leave rows in the next one; sequences that decode do not.
     Sequence::Scheduling& scheduling = next->scheduling;
     const bool no_rows = admission == Admission::kNoRows;
-    scheduling.passed_over = !no_rows || step->crowded || scheduling.num_steps_without_rows > 0;
+    scheduling.passed_over = !no_rows || draft->crowded || scheduling.num_steps_without_rows > 0;
     scheduling.num_steps_without_rows += no_rows;
     others_wait |= admission == Admission::kNoRoom;
     waiting_.Skip(*next, /*and_later=*/true);
@@ -60,25 +60,25 @@ void Scheduler::AdmitAll(Step* step) {
   }
 }
 
-Scheduler::Admission Scheduler::AdmitInTurn(Sequence* next, bool others_wait, Step* step) {
+Scheduler::Admission Scheduler::AdmitInTurn(Sequence* next, bool others_wait, PlanDraft* draft) {
   const bool may_run_uncached = MayRunUncached(*next);
-  if (may_run_uncached && step->crowded && next->num_rows_needed() > step->budget)
+  if (may_run_uncached && draft->crowded && next->num_rows_needed() > draft->budget)
     return Admission::kNoRows;
   if (others_wait && !SharesWith(*next, NumBlocksToAdmit(*next)).OtherHoldsAsMuch())
     return Admission::kNoRoom;
   const bool may_preempt = IsShared() && !may_run_uncached;
-  return Admit(next, may_preempt ? PreemptionLimit::kShare : PreemptionLimit::kNothing, step);
+  return Admit(next, may_preempt ? PreemptionLimit::kShare : PreemptionLimit::kNothing, draft);
 }
 
-Scheduler::Admission Scheduler::Admit(Sequence* sequence, PreemptionLimit limit, Step* step) {
-  const Admission admission = TryAdmit(sequence, step);
+Scheduler::Admission Scheduler::Admit(Sequence* sequence, PreemptionLimit limit, PlanDraft* draft) {
+  const Admission admission = TryAdmit(sequence, draft);
   const bool lacks_room = admission == Admission::kNoSlot || admission == Admission::kNoRoom ||
                           (admission == Admission::kNoRows &&
-                           (step->full_of_decodes || limit == PreemptionLimit::kAll));
-  if (!lacks_room || limit == PreemptionLimit::kNothing || !MakeRoom(sequence, limit, step))
+                           (draft->full_of_decodes || limit == PreemptionLimit::kAll));
+  if (!lacks_room || limit == PreemptionLimit::kNothing || !MakeRoom(sequence, limit, draft))
     return admission;
-  step->num_reserved = NumReservedBlocks();
-  return TryAdmit(sequence, step);
+  draft->num_reserved = NumReservedBlocks();
+  return TryAdmit(sequence, draft);
 }
 
 Sequence* Scheduler::NoteWaitOfOldest() {
@@ -90,25 +90,25 @@ Sequence* Scheduler::NoteWaitOfOldest() {
   return waits && ++oldest_steps_waited_ > kMaxStepsWaited ? oldest : nullptr;
 }
 
-Scheduler::Admission Scheduler::TryAdmit(Sequence* sequence, Step* step) {
+Scheduler::Admission Scheduler::TryAdmit(Sequence* sequence, PlanDraft* draft) {
   if (sequence->generates() && num_generating_ >= NumSlots()) return Admission::kNoSlot;
-  const int64_t num_spare = NumSpareBlocks(step->num_reserved);
+  const int64_t num_spare = NumSpareBlocks(draft->num_reserved);
   if (Sequence* const leader = LeaderOf(*sequence)) {
     if (num_spare < 1) return Admission::kNoRoom;
-    StartFollowing(sequence, leader, step);
+    StartFollowing(sequence, leader, draft);
     return Admission::kAdmitted;
   }
   const CachedPrefix prefix = FindPrefix(*sequence);
-  if (step->budget > 0 && WaitsForPrefix(sequence, prefix)) return Admission::kWaitsForPrefix;
+  if (draft->budget > 0 && WaitsForPrefix(sequence, prefix)) return Admission::kWaitsForPrefix;
   // A single sequence may take everything.
   if (pool_.num_in_use() > 0 && NumNewBlocks(*sequence, prefix) > num_spare)
     return Admission::kNoRoom;
-  if (step->budget == 0) return Admission::kNoRows;
-  StartPrompt(sequence, prefix, step);
+  if (draft->budget == 0) return Admission::kNoRows;
+  StartPrompt(sequence, prefix, draft);
   return Admission::kAdmitted;
 }
 
-void Scheduler::StartPrompt(Sequence* sequence, const CachedPrefix& prefix, Step* step) {
+void Scheduler::StartPrompt(Sequence* sequence, const CachedPrefix& prefix, PlanDraft* draft) {
   const int64_t num_rows = sequence->num_rows_needed();
   const int64_t num_cached = static_cast<int64_t>(prefix.blocks.size()) * pool_.block_tokens();
   MoveToRunning(sequence, num_rows - num_cached, /*uncached=*/false);
@@ -123,16 +123,16 @@ void Scheduler::StartPrompt(Sequence* sequence, const CachedPrefix& prefix, Step
     stats_.prefix_hit_tokens += static_cast<uint64_t>(num_cached);
   }
 
-  const int64_t count = std::min(num_rows - num_cached, step->budget);
+  const int64_t count = std::min(num_rows - num_cached, draft->budget);
   while (static_cast<int64_t>(sequence->blocks.size()) < pool_.NumBlocksFor(num_cached + count))
     sequence->blocks.push_back(pool_.Allocate());
-  step->num_reserved +=
+  draft->num_reserved +=
       pool_.NumBlocksFor(num_rows) - static_cast<int64_t>(sequence->blocks.size());
-  AddRows(sequence, count, step);
+  AddRows(sequence, count, draft);
   Announce(sequence);
   if (SharesPrompt(*sequence, *sequence)) {
     leaders_[scheduling.prompt_hash] = sequence;
-    JoinWaitingFollowers(sequence, step);
+    JoinWaitingFollowers(sequence, draft);
   }
 }
 
@@ -171,12 +171,12 @@ int64_t Scheduler::NumNewBlocks(const Sequence& sequence, const CachedPrefix& pr
                        [&](int32_t block) { return pool_.num_references(block) > 0; });
 }
 
-bool Scheduler::MakeRoom(Sequence* sequence, PreemptionLimit limit, Step* step) {
+bool Scheduler::MakeRoom(Sequence* sequence, PreemptionLimit limit, PlanDraft* draft) {
   using Resource = ClientShares::Resource;
   const int64_t num_blocks = NumBlocksToAdmit(*sequence);
   ClientShares shares = SharesWith(*sequence, num_blocks);
   // A sequence that gives up its slot also frees its row of the step.
-  bool lacks_slot = (sequence->generates() && num_generating_ >= NumSlots()) || step->budget == 0;
+  bool lacks_slot = (sequence->generates() && num_generating_ >= NumSlots()) || draft->budget == 0;
   int64_t num_missing = num_blocks - NumSpareBlocks(NumReservedBlocks());
   std::vector<Sequence*> victims;
   while (lacks_slot || num_missing > 0) {
@@ -190,7 +190,7 @@ bool Scheduler::MakeRoom(Sequence* sequence, PreemptionLimit limit, Step* step) 
     lacks_slot = false;
   }
   for (Sequence* victim : victims) {
-    if (victim->scheduling.state == State::kRunning) Preempt(victim, step);
+    if (victim->scheduling.state == State::kRunning) Preempt(victim, draft);
   }
   return true;
 }
@@ -204,19 +204,19 @@ bool Scheduler::MayRunUncached(const Sequence& sequence) const {
          !prompt_clients_.contains(sequence.request.client);
 }
 
-void Scheduler::JoinWaitingFollowers(Sequence* leader, Step* step) {
+void Scheduler::JoinWaitingFollowers(Sequence* leader, PlanDraft* draft) {
   const int64_t num_slots = NumSlots() - num_generating_;
   for (Sequence* follower : waiting_.WithPromptOf(*leader, num_slots)) {
-    if (NumSpareBlocks(step->num_reserved) < 1) return;
-    StartFollowing(follower, leader, step);
+    if (NumSpareBlocks(draft->num_reserved) < 1) return;
+    StartFollowing(follower, leader, draft);
   }
 }
 
-void Scheduler::StartFollowing(Sequence* sequence, Sequence* leader, Step* step) {
+void Scheduler::StartFollowing(Sequence* sequence, Sequence* leader, PlanDraft* draft) {
   MoveToRunning(sequence, 1, /*uncached=*/false);
   sequence->scheduling.leader = leader;
   leader->scheduling.followers.push_back(sequence);
-  ++step->num_reserved;
+  ++draft->num_reserved;
 }
 
 void Scheduler::MoveToRunning(Sequence* sequence, int64_t charged_tokens, bool uncached) {

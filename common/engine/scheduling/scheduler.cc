@@ -46,13 +46,13 @@ StepPlan Scheduler::Schedule() {
 }
 
 StepPlan Scheduler::ScheduleUncached() {
-  Step step;
-  step.plan.uncached = true;
-  step.budget = limits_.max_num_batched_tokens;
+  PlanDraft draft;
+  draft.plan.uncached = true;
+  draft.budget = limits_.max_num_batched_tokens;
   int64_t num_slots = NumSlots();
   const auto add = [&](Sequence* sequence) {
-    AddRows(sequence, sequence->num_rows_needed(), &step);
-    step.plan.rows.back().samples = sequence->generates();
+    AddRows(sequence, sequence->num_rows_needed(), &draft);
+    draft.plan.rows.back().samples = sequence->generates();
     num_slots -= sequence->generates();
   };
   for (const auto& [admission, sequence] : running_) {
@@ -64,7 +64,7 @@ StepPlan Scheduler::ScheduleUncached() {
   std::set<std::string> had_turn;
   const auto accepts = [&](const Sequence& sequence) {
     return MayRunUncached(sequence) && (!sequence.generates() || num_slots > 0) &&
-           (step.plan.rows.empty() || sequence.num_rows_needed() <= step.budget) &&
+           (draft.plan.rows.empty() || sequence.num_rows_needed() <= draft.budget) &&
            !had_turn.contains(sequence.request.client);
   };
   Sequence* const overdue = NoteWaitOfOldest();
@@ -72,7 +72,7 @@ StepPlan Scheduler::ScheduleUncached() {
   Sequence* next = starts_overdue ? overdue : waiting_.NextUncached(accepts);
   while (next != nullptr) {
     const int64_t num_rows = next->num_rows_needed();
-    if (!step.plan.rows.empty() && num_rows > step.budget) break;
+    if (!draft.plan.rows.empty() && num_rows > draft.budget) break;
     if (!next->scheduling.uncached) had_turn.insert(next->request.client);
     MoveToRunning(next, num_rows, /*uncached=*/true);
     add(next);
@@ -81,12 +81,12 @@ StepPlan Scheduler::ScheduleUncached() {
     had_turn.clear();
     next = waiting_.NextUncached(accepts);
   }
-  return std::move(step.plan);
+  return std::move(draft.plan);
 }
 
 StepPlan Scheduler::SchedulePooled() {
-  Step step;
-  step.budget = limits_.max_num_batched_tokens;
+  PlanDraft draft;
+  draft.budget = limits_.max_num_batched_tokens;
   std::vector<Sequence*> decodes;
   std::vector<Sequence*> prompts;
   for (const auto& [admission, sequence] : running_) {
@@ -95,58 +95,58 @@ StepPlan Scheduler::SchedulePooled() {
         sequence->finished || !sequence->status.ok())
       continue;
     if (sequence->WaitsForMask()) {
-      step.plan.waiting_for_mask = sequence.get();
+      draft.plan.waiting_for_mask = sequence.get();
       continue;
     }
     const bool decodes_next = sequence->generates() && !sequence->generated.ids.empty() &&
                               sequence->num_computed == sequence->num_tokens() - 1;
     (decodes_next ? decodes : prompts).push_back(sequence.get());
   }
-  for (Sequence* sequence : decodes) ScheduleRunning(sequence, 1, &step);
-  step.full_of_decodes = step.budget == 0;
-  step.crowded = step.budget < limits_.max_num_batched_tokens / 2;
-  AdmitOverdue(&step);
-  SchedulePrompts(prompts, &step);
-  AdmitAll(&step);
+  for (Sequence* sequence : decodes) ScheduleRunning(sequence, 1, &draft);
+  draft.full_of_decodes = draft.budget == 0;
+  draft.crowded = draft.budget < limits_.max_num_batched_tokens / 2;
+  AdmitOverdue(&draft);
+  SchedulePrompts(prompts, &draft);
+  AdmitAll(&draft);
   // Prompts also get the rest of the budget.
-  for (Sequence* sequence : prompts) ScheduleRunning(sequence, step.budget, &step);
+  for (Sequence* sequence : prompts) ScheduleRunning(sequence, draft.budget, &draft);
   prompt_clients_.clear();
-  for (ScheduledRows& rows : step.plan.rows) {
+  for (ScheduledRows& rows : draft.plan.rows) {
     const Sequence& sequence = *rows.sequence;
     rows.samples = sequence.generates() && rows.first + rows.count == sequence.num_tokens();
     if (rows.samples) rows.followers = sequence.scheduling.followers;
     if (rows.first + rows.count < sequence.num_rows_needed())
       prompt_clients_.insert(sequence.request.client);
   }
-  for (int32_t block : step.held_sources) pool_.Release(block);
-  return std::move(step.plan);
+  for (int32_t block : draft.held_sources) pool_.Release(block);
+  return std::move(draft.plan);
 }
 
-void Scheduler::SchedulePrompts(const std::vector<Sequence*>& prompts, Step* step) {
+void Scheduler::SchedulePrompts(const std::vector<Sequence*>& prompts, PlanDraft* draft) {
   std::map<std::string_view, int64_t> parts;  // of the budget
   for (const Sequence* sequence : prompts) parts[sequence->request.client] = 0;
   int64_t num_waiting_clients = static_cast<int64_t>(waiting_.num_waiting_clients());
   for (const auto& [client, part] : parts) num_waiting_clients -= waiting_.Has(std::string(client));
   const int64_t num_parts = static_cast<int64_t>(parts.size()) + (num_waiting_clients > 0);
   for (auto& [client, part] : parts)
-    part = num_parts == 1 ? step->budget : std::max<int64_t>(1, step->budget / num_parts);
+    part = num_parts == 1 ? draft->budget : std::max<int64_t>(1, draft->budget / num_parts);
   for (Sequence* sequence : prompts) {
     int64_t& part = parts[sequence->request.client];
-    part -= ScheduleRunning(sequence, part, step);
+    part -= ScheduleRunning(sequence, part, draft);
   }
 }
 
-int64_t Scheduler::ScheduleRunning(Sequence* sequence, int64_t max_rows, Step* step) {
+int64_t Scheduler::ScheduleRunning(Sequence* sequence, int64_t max_rows, PlanDraft* draft) {
   if (sequence->scheduling.state != State::kRunning) return 0;  // preempted in this step
   const int64_t begin = sequence->num_computed + sequence->scheduling.num_planned;
-  const int64_t count = std::min({sequence->num_rows_needed() - begin, max_rows, step->budget});
-  if (count <= 0 || !MakeWritable(sequence, begin + count, step)) return 0;
-  AddRows(sequence, count, step);
+  const int64_t count = std::min({sequence->num_rows_needed() - begin, max_rows, draft->budget});
+  if (count <= 0 || !MakeWritable(sequence, begin + count, draft)) return 0;
+  AddRows(sequence, count, draft);
   return count;
 }
 
-void Scheduler::AddRows(Sequence* sequence, int64_t count, Step* step) {
-  std::vector<ScheduledRows>& rows = step->plan.rows;
+void Scheduler::AddRows(Sequence* sequence, int64_t count, PlanDraft* draft) {
+  std::vector<ScheduledRows>& rows = draft->plan.rows;
   if (sequence->scheduling.num_planned == 0) {
     rows.push_back({sequence, sequence->num_computed, 0, {}, false});
   }
@@ -154,20 +154,20 @@ void Scheduler::AddRows(Sequence* sequence, int64_t count, Step* step) {
                                     [&](const auto& item) { return item.sequence == sequence; });
   planned->count += count;
   sequence->scheduling.num_planned += count;
-  step->budget -= count;
+  draft->budget -= count;
 }
 
-bool Scheduler::MakeWritable(Sequence* sequence, int64_t end, Step* step) {
+bool Scheduler::MakeWritable(Sequence* sequence, int64_t end, PlanDraft* draft) {
   const int64_t first_block = sequence->num_computed / pool_.block_tokens();
   if (first_block < static_cast<int64_t>(sequence->blocks.size())) {
     int32_t& block = sequence->blocks[first_block];
     while (pool_.num_references(block) > 1 && pool_.num_available() == 0) {
-      if (!PreemptFor(sequence, step)) return false;
+      if (!PreemptFor(sequence, draft)) return false;
     }
     if (pool_.num_references(block) > 1) {
       const int32_t copy = pool_.Allocate();
-      step->plan.copies.push_back({block, copy});
-      step->copiers.push_back(sequence);
+      draft->plan.copies.push_back({block, copy});
+      draft->copiers.push_back(sequence);
       pool_.Release(block);
       block = copy;
     }
@@ -175,31 +175,31 @@ bool Scheduler::MakeWritable(Sequence* sequence, int64_t end, Step* step) {
   while (static_cast<int64_t>(sequence->blocks.size()) < pool_.NumBlocksFor(end)) {
     if (pool_.num_available() > 0) {
       sequence->blocks.push_back(pool_.Allocate());
-    } else if (!PreemptFor(sequence, step)) {
+    } else if (!PreemptFor(sequence, draft)) {
       return false;
     }
   }
   return true;
 }
 
-bool Scheduler::PreemptFor(Sequence* requester, Step* step) {
+bool Scheduler::PreemptFor(Sequence* requester, PlanDraft* draft) {
   Sequence* const victim = SharesOfClients().VictimForGrowth(requester);
-  Preempt(victim, step);
+  Preempt(victim, draft);
   return victim != requester;
 }
 
-void Scheduler::Preempt(Sequence* sequence, Step* step) {
+void Scheduler::Preempt(Sequence* sequence, PlanDraft* draft) {
   for (Sequence* follower : std::exchange(sequence->scheduling.followers, {})) {
     follower->scheduling.leader = nullptr;
-    Preempt(follower, step);
+    Preempt(follower, draft);
   }
   std::unique_ptr<Sequence> owned = RemoveRunning(sequence);
-  if (step != nullptr) {
-    RemoveFromPlan(sequence, step);
-    step->preempted = true;
+  if (draft != nullptr) {
+    RemoveFromPlan(sequence, draft);
+    draft->preempted = true;
     sequence->scheduling.preempted_in = num_plans_;
   }
-  ReleaseBlocks(sequence, step);
+  ReleaseBlocks(sequence, draft);
   Sequence::Scheduling& scheduling = sequence->scheduling;
   sequence->num_computed = 0;
   scheduling.num_published = 0;
@@ -210,38 +210,38 @@ void Scheduler::Preempt(Sequence* sequence, Step* step) {
   ++stats_.num_preempted;
 }
 
-void Scheduler::RemoveFromPlan(Sequence* sequence, Step* step) {
-  std::vector<ScheduledRows>& rows = step->plan.rows;
+void Scheduler::RemoveFromPlan(Sequence* sequence, PlanDraft* draft) {
+  std::vector<ScheduledRows>& rows = draft->plan.rows;
   const auto planned = std::find_if(rows.begin(), rows.end(),
                                     [&](const auto& item) { return item.sequence == sequence; });
   if (planned != rows.end()) {
-    step->budget += planned->count;
+    draft->budget += planned->count;
     rows.erase(planned);
   }
-  const auto copier = std::find(step->copiers.begin(), step->copiers.end(), sequence);
-  if (copier == step->copiers.end()) return;
-  const auto copy = step->plan.copies.begin() + (copier - step->copiers.begin());
+  const auto copier = std::find(draft->copiers.begin(), draft->copiers.end(), sequence);
+  if (copier == draft->copiers.end()) return;
+  const auto copy = draft->plan.copies.begin() + (copier - draft->copiers.begin());
   const int32_t source = copy->from;
-  step->plan.copies.erase(copy);
-  step->copiers.erase(copier);
-  const bool still_read = std::any_of(step->plan.copies.begin(), step->plan.copies.end(),
+  draft->plan.copies.erase(copy);
+  draft->copiers.erase(copier);
+  const bool still_read = std::any_of(draft->plan.copies.begin(), draft->plan.copies.end(),
                                       [&](const BlockCopy& other) { return other.from == source; });
-  const auto held = std::find(step->held_sources.begin(), step->held_sources.end(), source);
-  if (!still_read && held != step->held_sources.end()) {
-    step->held_sources.erase(held);
+  const auto held = std::find(draft->held_sources.begin(), draft->held_sources.end(), source);
+  if (!still_read && held != draft->held_sources.end()) {
+    draft->held_sources.erase(held);
     pool_.Release(source);
   }
 }
 
-void Scheduler::ReleaseBlocks(Sequence* sequence, Step* step) {
+void Scheduler::ReleaseBlocks(Sequence* sequence, PlanDraft* draft) {
   // The last block is released first. Blocks are evicted in the order of their release, and a block
   // can be found only through the blocks before it.
   for (auto block = sequence->blocks.rbegin(); block != sequence->blocks.rend(); ++block) {
-    const bool copied = step != nullptr && pool_.num_references(*block) == 1 &&
-                        std::any_of(step->plan.copies.begin(), step->plan.copies.end(),
+    const bool copied = draft != nullptr && pool_.num_references(*block) == 1 &&
+                        std::any_of(draft->plan.copies.begin(), draft->plan.copies.end(),
                                     [&](const BlockCopy& copy) { return copy.from == *block; });
     if (copied) {
-      step->held_sources.push_back(*block);  // must not be written before it has been copied
+      draft->held_sources.push_back(*block);  // must not be written before it has been copied
     } else {
       pool_.Release(*block);
     }

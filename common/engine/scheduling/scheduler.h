@@ -192,7 +192,7 @@ class Scheduler {
   using ByAdmission = std::map<uint64_t, std::unique_ptr<Sequence>>;
 
   // A plan in the making.
-  struct Step {
+  struct PlanDraft {
     StepPlan plan;
     int64_t budget = 0;                 // rows that may still be added
     int64_t num_reserved = 0;           // NumReservedBlocks() during admission
@@ -223,18 +223,18 @@ class Scheduler {
   StepPlan SchedulePooled();
   // Gives rows to the prompts that were begun. While several clients have prompts, each client gets
   // at most its part of the budget.
-  void SchedulePrompts(const std::vector<Sequence*>& prompts, Step* step);
+  void SchedulePrompts(const std::vector<Sequence*>& prompts, PlanDraft* draft);
   // Adds at most max_rows rows to those that the plan has of the sequence. Returns how many.
-  int64_t ScheduleRunning(Sequence* sequence, int64_t max_rows, Step* step);
-  void AddRows(Sequence* sequence, int64_t count, Step* step);
+  int64_t ScheduleRunning(Sequence* sequence, int64_t max_rows, PlanDraft* draft);
+  void AddRows(Sequence* sequence, int64_t count, PlanDraft* draft);
   // Allocates and unshares the blocks of tokens [num_computed, end), preempting others if
   // necessary. Returns false if the sequence itself was preempted.
-  bool MakeWritable(Sequence* sequence, int64_t end, Step* step);
+  bool MakeWritable(Sequence* sequence, int64_t end, PlanDraft* draft);
   // Preempts the sequence of VictimForGrowth. Returns false if that is `requester`.
-  bool PreemptFor(Sequence* requester, Step* step);
-  void Preempt(Sequence* sequence, Step* step);
-  void RemoveFromPlan(Sequence* sequence, Step* step);
-  void ReleaseBlocks(Sequence* sequence, Step* step);
+  bool PreemptFor(Sequence* requester, PlanDraft* draft);
+  void Preempt(Sequence* sequence, PlanDraft* draft);
+  void RemoveFromPlan(Sequence* sequence, PlanDraft* draft);
+  void ReleaseBlocks(Sequence* sequence, PlanDraft* draft);
   // Gives the followers of a leader, whose prompt is complete, its blocks.
   void Fork(Sequence* leader);
   // Makes the first follower of a leader that leaves the new leader.
@@ -248,23 +248,23 @@ class Scheduler {
   // Functions of admission.cc: which waiting sequences a step admits.
 
   // Admits the oldest sequence by force if it has waited for too long.
-  void AdmitOverdue(Step* step);
+  void AdmitOverdue(PlanDraft* draft);
   // Admits waiting sequences in turns while they find room.
-  void AdmitAll(Step* step);
+  void AdmitAll(PlanDraft* draft);
   // Admits the sequence whose turn it is, by the rules on clients that share the engine. If
   // `others_wait`, sequences before it have found too few blocks.
-  Admission AdmitInTurn(Sequence* next, bool others_wait, Step* step);
+  Admission AdmitInTurn(Sequence* next, bool others_wait, PlanDraft* draft);
   // Admits a sequence, after others have been preempted for it if that is necessary and allowed.
-  Admission Admit(Sequence* sequence, PreemptionLimit limit, Step* step);
-  Admission TryAdmit(Sequence* sequence, Step* step);
+  Admission Admit(Sequence* sequence, PreemptionLimit limit, PlanDraft* draft);
+  Admission TryAdmit(Sequence* sequence, PlanDraft* draft);
   // These move a waiting or preempted sequence to the running ones.
-  void StartPrompt(Sequence* sequence, const CachedPrefix& prefix, Step* step);
-  void StartFollowing(Sequence* sequence, Sequence* leader, Step* step);
-  void JoinWaitingFollowers(Sequence* leader, Step* step);
+  void StartPrompt(Sequence* sequence, const CachedPrefix& prefix, PlanDraft* draft);
+  void StartFollowing(Sequence* sequence, Sequence* leader, PlanDraft* draft);
+  void JoinWaitingFollowers(Sequence* leader, PlanDraft* draft);
   void MoveToRunning(Sequence* sequence, int64_t charged_tokens, bool uncached);
   // Preempts others to make room for the sequence, or nobody if that would not suffice. Returns
   // whether there is room.
-  bool MakeRoom(Sequence* sequence, PreemptionLimit limit, Step* step);
+  bool MakeRoom(Sequence* sequence, PreemptionLimit limit, PlanDraft* draft);
   // Counts the steps that the oldest sequence waits. Returns the sequence if they are too many.
   Sequence* NoteWaitOfOldest();
   // Returns whether a waiting sequence may run without the pool although the pool could hold it.
