@@ -256,9 +256,9 @@ void TrainingRun::CountStep(const StepResult& result) {
   lifecycle_.MarkChanged();
   state.epoch = parts_.data.order->epoch();
   state.epoch_index = parts_.data.order->index();
-  const int64_t num_minis = config.data.train_batch_size / config.trainer.mini_batch_size;
+  const int64_t num_mini_batches = config.data.train_batch_size / config.trainer.mini_batch_size;
   state.nonfinite_in_a_row =
-      result.num_skipped_updates == num_minis ? state.nonfinite_in_a_row + 1 : 0;
+      result.num_skipped_updates == num_mini_batches ? state.nonfinite_in_a_row + 1 : 0;
 }
 
 absl::StatusOr<StepResult> TrainingRun::TrainOn(const std::vector<const PromptRecord*>& batch) {
