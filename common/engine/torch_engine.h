@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 
+#include "common/base/clock.h"
 #include "common/engine/engine.h"
 #include "common/engine/graphs/graph_backend.h"
 #include "common/model/decoder.h"

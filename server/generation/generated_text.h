@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "common/engine/engine.h"
+#include "common/engine/engine_request.h"
 #include "common/text/stop_strings.h"
 #include "common/text/tokenizer/incremental_decoder.h"
 #include "server/generation/engine_run.h"

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "common/engine/engine.h"
+#include "common/engine/engine_request.h"
 #include "server/serving/byte_budget.h"
 #include "server/structured/grammar_spec.h"
 #include "server/structured/grammar_text.h"

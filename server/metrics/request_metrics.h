@@ -12,7 +12,7 @@
 
 #include <string>
 
-#include "common/engine/engine.h"
+#include "common/engine/engine_request.h"
 
 namespace taopd {
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/engine/engine_stats.h"
 #include "server/options/version.h"
 
 namespace taopd {

@@ -1,6 +1,6 @@
 // Structured output: turns what a client prescribes (a JSON schema, a regular expression or a
 // grammar; all of them are called grammars here) into masks of the ids that may come next
-// (LogitMask in engine.h).
+// (LogitMask in engine_request.h).
 //
 // One process of the program taopd-grammar (grammar_host.h) compiles the grammars and matches the
 // texts against them. It can reach nothing of the server's, and its time and memory are limited

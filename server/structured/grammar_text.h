@@ -16,7 +16,7 @@
 
 #include "common/base/file_descriptor.h"
 #include "common/base/status.h"
-#include "common/engine/engine.h"
+#include "common/engine/engine_request.h"
 #include "server/structured/grammar_spec.h"
 #include "server/structured/wire.h"
 

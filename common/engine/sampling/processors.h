@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "common/engine/engine.h"
+#include "common/engine/engine_request.h"
 #include "common/engine/sampling/sampling_state.h"
 
 namespace taopd {

@@ -1,8 +1,8 @@
-// Chooses a token from one row of logits by the rules of SamplingParams (engine.h). The result
-// depends only on the row, the parameters, the sequence's own history and the step. For the same
-// logits, it has the same bits in every batch, on every thread and with every instruction set of
-// the CPU. Log-probs, min_p and candidates also use log and exp of the C library, which may round
-// differently on another machine.
+// Chooses a token from one row of logits by the rules of SamplingParams (engine_request.h). The
+// result depends only on the row, the parameters, the sequence's own history and the step. For the
+// same logits, it has the same bits in every batch, on every thread and with every instruction set
+// of the CPU. Log-probs, min_p and candidates also use log and exp of the C library, which may
+// round differently on another machine.
 //
 // Candidates of a row (logit_row.h) give the token of the whole row, unless the uniform number or
 // top_p is within a rounding of the border between two tokens. Log-probs may differ in the last
@@ -20,7 +20,7 @@
 #include <span>
 #include <vector>
 
-#include "common/engine/engine.h"
+#include "common/engine/engine_request.h"
 #include "common/engine/sampling/logit_row.h"
 #include "common/engine/sampling/sampling_state.h"
 #include "common/engine/sampling/truncation.h"

@@ -6,7 +6,7 @@
 #include <span>
 
 #include "common/base/status.h"
-#include "common/engine/engine.h"
+#include "common/engine/engine_request.h"
 
 namespace taopd {
 

@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "common/engine/engine.h"
+#include "common/engine/engine_request.h"
 
 namespace taopd {
 

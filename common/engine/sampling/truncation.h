@@ -13,7 +13,7 @@
 #include <span>
 #include <vector>
 
-#include "common/engine/engine.h"
+#include "common/engine/engine_request.h"
 #include "common/engine/sampling/cut_search.h"
 #include "common/engine/sampling/logit_row.h"
 

@@ -11,7 +11,7 @@
 #include <optional>
 #include <vector>
 
-#include "common/engine/engine.h"
+#include "common/engine/engine_request.h"
 #include "common/engine/sampling/sampler.h"
 
 namespace taopd {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/engine/engine.h"
+#include "common/engine/engine_request.h"
 #include "proto/taopd/v1/teacher.pb.h"
 
 namespace taopd {

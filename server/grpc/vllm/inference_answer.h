@@ -4,7 +4,7 @@
 #include <memory>
 #include <optional>
 
-#include "common/engine/engine.h"
+#include "common/engine/engine_request.h"
 #include "proto/vllm/inference.pb.h"
 #include "server/generation/generated_text.h"
 #include "server/grpc/vllm/inference_request.h"

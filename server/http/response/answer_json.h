@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "common/engine/engine.h"
+#include "common/engine/engine_request.h"
 #include "server/generation/generation_request.h"
 #include "server/http/response/token_text.h"
 #include "server/serving/serving_state.h"

@@ -30,7 +30,7 @@
 #include <vector>
 
 #include "common/base/status.h"
-#include "common/engine/engine.h"
+#include "common/engine/engine_request.h"
 #include "common/engine/engine_weights.h"
 #include "trainer/rollout/rollout_engine.h"
 
