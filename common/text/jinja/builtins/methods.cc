@@ -17,12 +17,12 @@ std::optional<std::string_view> OptionalText(const Value* value, std::string_vie
 using StripFunction = std::string_view (*)(std::string_view, std::optional<std::string_view>);
 template <StripFunction strip>
 Value Stripped(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  constexpr std::string_view kName = strip == StripLeft    ? "lstrip"
-                                     : strip == StripRight ? "rstrip"
-                                                           : "strip";
-  const auto bound = arguments.Bind(kName, {"chars"});
+  const std::string_view name = strip == StripLeft    ? "lstrip"
+                                : strip == StripRight ? "rstrip"
+                                                      : "strip";
+  const auto bound = arguments.Bind(name, {"chars"});
   return runtime.MakeText(
-      std::string(strip(self.text()->bytes, OptionalText(bound[0], Concat(kName, ": chars")))));
+      std::string(strip(self.text()->bytes, OptionalText(bound[0], Concat(name, ": chars")))));
 }
 
 Value MakeList(Runtime& runtime, const std::vector<std::string_view>& parts) {
