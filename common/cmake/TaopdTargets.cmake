@@ -104,6 +104,8 @@ function(taopd_test name)
   taopd_default(SUITES_PER_TEST ${suites_per_test})
   if(CMAKE_CROSSCOMPILING)  # emulated
     math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * 30")
+  elseif(TAOPD_SANITIZE)
+    math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * 4")
   endif()
   add_executable(${name} ${ARG_SRCS})
   set_target_properties(${name} PROPERTIES

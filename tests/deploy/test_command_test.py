@@ -99,7 +99,8 @@ class LabelsTest(unittest.TestCase):
         self.assertEqual(self.ctest_arguments("-L", "unit", "-LE", "gpu"), ["-L", "unit", "-LE", "gpu"])
         self.assertEqual(self.ctest_arguments("-L", "slow"), ["-L", "slow"])
         self.assertEqual(self.ctest_arguments("--label-regex", "slow"), ["--label-regex", "slow"])
-        self.assertEqual(self.ctest_arguments("--only", "server_test"), ["-R", "^server_test\\."])
+        self.assertEqual(self.ctest_arguments("--only", "server_test"), ["-R", "^(server_test)\\."])
+        self.assertEqual(self.ctest_arguments("--only", "a", "--only", "b"), ["-R", "^(a|b)\\."])
 
     def test_names_what_ran_twice(self):
         log = self.tree / "build/cpu/Testing/Temporary/LastTest.log"
