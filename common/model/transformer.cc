@@ -46,39 +46,6 @@ Heads ProjectHeads(const at::Tensor& x_TH, const LayerWeights& weights, const Mo
           split_heads(Project(x_TH, weights.v_proj), config.num_key_value_heads)};
 }
 
-// Returns the attention of a pack of whole sequences, [T, N * D]. `packed` is the layer's current
-// weights, or null.
-at::Tensor AttentionOfPack(const at::Tensor& x_TH, const LayerWeights& weights,
-                           const PackedLayer* packed, const ModelConfig& config,
-                           int64_t sliding_window, const Rotation& rotation,
-                           const PackedBatch& batch, const AttentionPlan& plan) {
-  if (!HasCpuProducts(x_TH)) {
-    TAOPD_CHECK(batch.parents.empty());
-    const Heads heads = ProjectHeads(x_TH, weights, config);
-    // The weights of the norms are undefined if the model has none.
-    const auto ready = [&](const at::Tensor& x_TAD, const at::Tensor& norm_D) {
-      return NormRotateHeads(x_TAD, norm_D, config.rms_norm_eps, rotation.cos_T1D,
-                             rotation.sin_T1D);
-    };
-    return Attention(ready(heads.q_TND, weights.q_norm_D), ready(heads.k_TKD, weights.k_norm_D),
-                     heads.v_TKD, sliding_window, plan);
-  }
-  std::vector<LinearPart> parts;
-  for (const Projection* projection : {&weights.q_proj, &weights.k_proj, &weights.v_proj}) {
-    parts.push_back({projection->weight, projection->bias, projection->adapter});
-  }
-  SelfAttentionOptions options;
-  options.num_heads = config.num_attention_heads;
-  options.num_kv_heads = config.num_key_value_heads;
-  options.eps = config.rms_norm_eps;
-  options.sliding_window = sliding_window;
-  options.cu_seqlens = batch.cu_seqlens;
-  options.parents = batch.parents;
-  return SelfAttention(FusedLinear(x_TH, parts, packed != nullptr ? &packed->qkv : nullptr),
-                       weights.q_norm_D, weights.k_norm_D, rotation.cos_T1D, rotation.sin_T1D,
-                       options);
-}
-
 // The tensors that a layer of inference writes and the next layer overwrites. The first layer that
 // needs a tensor allocates it. If each layer allocated tensors of tens of megabytes and freed them,
 // they would be fresh pages each time.
@@ -259,67 +226,103 @@ at::Tensor TransformerDecoder::MlpOfLayer(size_t i, const at::Tensor& x_TH,
 
 bool TransformerDecoder::SharesPrefixes() const { return HasCpuProducts(weights_.final_norm_H); }
 
+// What the layers of one Forward share. Parts that the backward pass computes again own it.
+class TransformerDecoder::ForwardPass : public std::enable_shared_from_this<ForwardPass> {
+ public:
+  ForwardPass(TransformerDecoder* decoder, const PackedBatch& batch)
+      : decoder_(*decoder),
+        batch_(batch),
+        plan_(MakeAttentionPlan(batch, decoder->device())),
+        rotation_(decoder->rope_.Gather(plan_.positions_T, plan_.num_positions)),
+        packed_(decoder->HasPackedWeights() ? decoder->UpToDateWeights() : nullptr) {}
+
+  // Runs layer i, of which the backward pass computes again what `recompute` says.
+  TensorPair RunLayer(size_t i, const TensorPair& x, Recompute recompute) const {
+    if (recompute != Recompute::kFull) {
+      const auto attention = [&](size_t, const at::Tensor& x_TH) {
+        if (recompute != Recompute::kAttention) return AttentionOfLayer(i, x_TH);
+        const auto run = [self = shared_from_this(), i](const TensorPair& inputs) -> TensorPair {
+          return {self->AttentionOfLayer(i, inputs.first), at::Tensor()};
+        };
+        return Recomputed({run, nullptr}, {x_TH, at::Tensor()}).first;
+      };
+      const auto mlp = [&](size_t, const at::Tensor& x_TH) {
+        return decoder_.MlpOfLayer(i, x_TH, PackedOf(i));
+      };
+      return decoder_.RunLayer(i, x, attention, mlp);
+    }
+    const auto run = [self = shared_from_this(), i](const TensorPair& inputs) {
+      return self->RunLayer(i, inputs, Recompute::kNone);
+    };
+    const auto norm = [&decoder = decoder_, i](const at::Tensor& sum_TH) {
+      const at::NoGradGuard no_grad;
+      return RmsNorm(sum_TH, decoder.NormBefore(i), decoder.config().rms_norm_eps);
+    };
+    return Recomputed({run, norm}, x);
+  }
+
+ private:
+  at::Tensor AttentionOfLayer(size_t i, const at::Tensor& x_TH) const {
+    const PackedLayer* const packed = PackedOf(i);
+    return Project(AttentionOfHeads(i, x_TH, packed), decoder_.weights_.layers[i].o_proj,
+                   packed != nullptr ? &packed->o : nullptr);
+  }
+  // Returns [T, N * D], before the projection of the output.
+  at::Tensor AttentionOfHeads(size_t i, const at::Tensor& x_TH, const PackedLayer* packed) const {
+    const ModelConfig& config = decoder_.config();
+    const LayerWeights& weights = decoder_.weights_.layers[i];
+    const int64_t sliding_window = config.SlidingWindow(static_cast<int64_t>(i));
+    if (!HasCpuProducts(x_TH)) {
+      TAOPD_CHECK(batch_.parents.empty());
+      const Heads heads = ProjectHeads(x_TH, weights, config);
+      // The weights of the norms are undefined if the model has none.
+      const auto ready = [&](const at::Tensor& x_TAD, const at::Tensor& norm_D) {
+        return NormRotateHeads(x_TAD, norm_D, config.rms_norm_eps, rotation_.cos_T1D,
+                               rotation_.sin_T1D);
+      };
+      return Attention(ready(heads.q_TND, weights.q_norm_D), ready(heads.k_TKD, weights.k_norm_D),
+                       heads.v_TKD, sliding_window, plan_);
+    }
+    std::vector<LinearPart> parts;
+    for (const Projection* projection : {&weights.q_proj, &weights.k_proj, &weights.v_proj}) {
+      parts.push_back({projection->weight, projection->bias, projection->adapter});
+    }
+    SelfAttentionOptions options;
+    options.num_heads = config.num_attention_heads;
+    options.num_kv_heads = config.num_key_value_heads;
+    options.eps = config.rms_norm_eps;
+    options.sliding_window = sliding_window;
+    options.cu_seqlens = batch_.cu_seqlens;
+    options.parents = batch_.parents;
+    return SelfAttention(FusedLinear(x_TH, parts, packed != nullptr ? &packed->qkv : nullptr),
+                         weights.q_norm_D, weights.k_norm_D, rotation_.cos_T1D, rotation_.sin_T1D,
+                         options);
+  }
+  const PackedLayer* PackedOf(size_t i) const { return packed_ ? &packed_->layer(i) : nullptr; }
+
+  const TransformerDecoder& decoder_;
+  const PackedBatch batch_;
+  const AttentionPlan plan_;
+  const Rotation rotation_;
+  // The copy of the weights that generation uses, or null if there is none.
+  const std::shared_ptr<PackedWeights> packed_;
+};
+
 at::Tensor TransformerDecoder::Forward(const PackedBatch& batch, const ForwardOptions& options) {
   if (batch.token_ids_T.size(0) == 0) {
     return at::empty({0, config().hidden_size}, weights_.final_norm_H.options());
   }
-  // The data that all layers share, also when they are computed again.
-  struct Shared {
-    PackedBatch batch;
-    AttentionPlan plan;
-    Rotation rotation;
-    // The copy of the weights that generation uses, or null if there is none.
-    std::shared_ptr<PackedWeights> packed;
-    const PackedLayer* packed_layer(size_t i) const {
-      return packed != nullptr ? &packed->layer(i) : nullptr;
-    }
-  };
-  const auto shared = std::make_shared<Shared>();
-  shared->batch = batch;
-  shared->plan = MakeAttentionPlan(batch, device());
-  shared->rotation = rope_.Gather(shared->plan.positions_T, shared->plan.num_positions);
-  if (HasPackedWeights()) shared->packed = UpToDateWeights();
-  const auto compute_attention = [this, shared](size_t i, const at::Tensor& x_TH) {
-    const LayerWeights& layer = weights_.layers[i];
-    const PackedLayer* const packed = shared->packed_layer(i);
-    const at::Tensor out_TC = AttentionOfPack(x_TH, layer, packed, config(),
-                                              config().SlidingWindow(static_cast<int64_t>(i)),
-                                              shared->rotation, shared->batch, shared->plan);
-    return Project(out_TC, layer.o_proj, packed != nullptr ? &packed->o : nullptr);
-  };
-  const auto attention = [&](size_t i, const at::Tensor& x_TH) {
-    if (options.recompute != Recompute::kAttention) return compute_attention(i, x_TH);
-    const auto run = [compute_attention, i](const TensorPair& inputs) -> TensorPair {
-      return {compute_attention(i, inputs.first), at::Tensor()};
-    };
-    return Recomputed({run, nullptr}, {x_TH, at::Tensor()}).first;
-  };
-  const auto mlp = [this, shared](size_t i, const at::Tensor& x_TH) {
-    return MlpOfLayer(i, x_TH, shared->packed_layer(i));
-  };
   const auto marked = [&](const TensorPair& x, size_t layer) {
-    if (!options.on_layer_backward) return x;
-    return Marked(
-        x, [report = options.on_layer_backward, layer] { report(static_cast<int64_t>(layer)); });
+    const auto& report = options.on_layer_backward;
+    return report ? Marked(x, [report, layer] { report(static_cast<int64_t>(layer)); }) : x;
   };
-
+  const auto pass = std::make_shared<const ForwardPass>(this, batch);
   TensorPair x = marked({Embed(batch.token_ids_T), at::Tensor()}, 0);
   x.second = RmsNorm(x.first, NormBefore(0), config().rms_norm_eps);
   for (size_t i = 0; i < weights_.layers.size(); ++i) {
     // The norm after layer i belongs to the next layer.
     x = marked(x, i + 1);
-    if (options.recompute != Recompute::kFull) {
-      x = RunLayer(i, x, attention, mlp);
-      continue;
-    }
-    const auto run = [this, i, compute_attention, mlp](const TensorPair& inputs) {
-      return RunLayer(i, inputs, compute_attention, mlp);
-    };
-    const auto norm = [this, i](const at::Tensor& sum_TH) {
-      const at::NoGradGuard no_grad;
-      return RmsNorm(sum_TH, NormBefore(i), config().rms_norm_eps);
-    };
-    x = Recomputed({run, norm}, x);
+    x = pass->RunLayer(i, x, options.recompute);
   }
   return x.second;
 }

@@ -64,6 +64,7 @@ class TransformerDecoder final : public Decoder {
   std::unique_ptr<Decoder> WithOwnAdapters() const override;
 
  private:
+  class ForwardPass;
   // Lists the tensors of weights_, as its vectors are now.
   void ListSlots();
   // Runs the residual stream through all layers: attention(i, x) and mlp(i, x) are the blocks of
