@@ -155,37 +155,38 @@ class HeadChunk {
   const HeadBuffers buffers_;
 };
 
-std::string ArgumentError(const FusedHeadProblem& p, const FusedHeadResult& r) {
-  std::ostringstream problem;
-  const std::string wrong_objective = taopd::ProblemOf(p.objective);
-  const uint32_t traits = TraitsOf(p.objective);
-  if (!wrong_objective.empty()) return wrong_objective;
-  if (std::string error = SizesError(p); !error.empty()) return error;
-  if (p.targets.k < 0 || p.targets.k > p.vocab_size) {
-    problem << "k is " << p.targets.k << ", must be in [0, " << p.vocab_size << "]";
-  } else if (p.num_rows > 0 && (traits & kNeedsSupport) && p.targets.k == 0) {
-    problem << "k is 0; objective " << NameOf(p.objective) << " needs a support";
-  } else if (p.top_k_metrics && p.targets.k > kMaxTopKMetrics && !(traits & kNeedsFullVocabulary)) {
-    problem << "k is " << p.targets.k << "; top_k_metrics takes at most " << kMaxTopKMetrics;
-  } else if (p.num_rows > 0 &&
-             (p.hidden_NH == nullptr || p.lm_head_VH == nullptr ||
-              p.targets.sampled_ids_N == nullptr || p.targets.row_weights_N == nullptr ||
-              r.loss_N == nullptr || r.metrics_NM == nullptr || r.errors == nullptr)) {
-    problem << "hidden, lm_head, sampled_ids, row_weights, loss, metrics and errors are needed";
-  } else if (p.num_rows > 0 && p.targets.k > 0 &&
-             (p.targets.support_ids_Nk == nullptr || p.targets.teacher_log_probs_Nk == nullptr)) {
-    problem << "support_ids or teacher_log_probs is missing for k = " << p.targets.k;
-  } else if (p.num_rows > 0 && (traits & kNeedsTeacherSampled) &&
-             p.targets.teacher_sampled_log_probs_N == nullptr) {
-    problem << "teacher_sampled_log_probs is missing; objective " << NameOf(p.objective)
-            << " needs it";
-  } else if (p.num_rows > 0 && (traits & kNeedsTeacherEntropy) &&
-             p.targets.teacher_entropy_N == nullptr) {
-    problem << "teacher_entropy is missing; objective " << NameOf(p.objective) << " needs it";
-  } else if (p.num_rows > 0 && (traits & kNeedsAdvantage) && p.targets.advantages_N == nullptr) {
-    problem << "advantages are missing; objective " << NameOf(p.objective) << " needs them";
+std::string ArgumentError(const FusedHeadProblem& problem, const FusedHeadResult& result) {
+  if (std::string error = taopd::ProblemOf(problem.objective); !error.empty()) return error;
+  if (std::string error = SizesError(problem); !error.empty()) return error;
+  const StudentTargets& targets = problem.targets;
+  const uint32_t traits = TraitsOf(problem.objective);
+  const bool has_rows = problem.num_rows > 0;
+  std::ostringstream error;
+  if (targets.k < 0 || targets.k > problem.vocab_size) {
+    error << "k is " << targets.k << ", must be in [0, " << problem.vocab_size << "]";
+  } else if (has_rows && (traits & kNeedsSupport) && targets.k == 0) {
+    error << "k is 0; objective " << NameOf(problem.objective) << " needs a support";
+  } else if (problem.top_k_metrics && targets.k > kMaxTopKMetrics &&
+             !(traits & kNeedsFullVocabulary)) {
+    error << "k is " << targets.k << "; top_k_metrics takes at most " << kMaxTopKMetrics;
+  } else if (has_rows && (problem.hidden_NH == nullptr || problem.lm_head_VH == nullptr ||
+                          targets.sampled_ids_N == nullptr || targets.row_weights_N == nullptr ||
+                          result.loss_N == nullptr || result.metrics_NM == nullptr ||
+                          result.errors == nullptr)) {
+    error << "hidden, lm_head, sampled_ids, row_weights, loss, metrics and errors are needed";
+  } else if (has_rows && targets.k > 0 &&
+             (targets.support_ids_Nk == nullptr || targets.teacher_log_probs_Nk == nullptr)) {
+    error << "support_ids or teacher_log_probs is missing for k = " << targets.k;
+  } else if (has_rows && (traits & kNeedsTeacherSampled) &&
+             targets.teacher_sampled_log_probs_N == nullptr) {
+    error << "teacher_sampled_log_probs is missing; objective " << NameOf(problem.objective)
+          << " needs it";
+  } else if (has_rows && (traits & kNeedsTeacherEntropy) && targets.teacher_entropy_N == nullptr) {
+    error << "teacher_entropy is missing; objective " << NameOf(problem.objective) << " needs it";
+  } else if (has_rows && (traits & kNeedsAdvantage) && targets.advantages_N == nullptr) {
+    error << "advantages are missing; objective " << NameOf(problem.objective) << " needs them";
   }
-  return problem.str();
+  return error.str();
 }
 
 }  // namespace
