@@ -42,10 +42,10 @@ __device__ T BlockReduce(T value, T* scratch, Combine combine) {
   return result;
 }
 
-// Combines the values of all lanes of a warp; every lane gets the same result.
-template <typename Combine>
+// Combines the values of each kLanes lanes of a warp; every lane gets the result of its group.
+template <int kLanes = kWarpSize, typename Combine>
 __device__ inline float WarpReduce(float value, Combine combine) {
-  for (int mask = kWarpSize / 2; mask > 0; mask /= 2) {
+  for (int mask = kLanes / 2; mask > 0; mask /= 2) {
     value = combine(value, __shfl_xor_sync(0xffffffffu, value, mask));
   }
   return value;

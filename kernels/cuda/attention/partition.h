@@ -126,6 +126,31 @@ __device__ void LoadBlocks(const TileView& view, int32_t partition, Shared* shar
   shared->blocks[page] = used ? view.block_table[first / kPage] : -1;
 }
 
+// Adds the calling thread's products of queries and keys, some of which may be null, to `dots`.
+template <typename Element, int kPages, int kQueries, typename Shared>
+__device__ __forceinline__ void AddDots(const TileView& view, const Element* const (&keys)[kPages],
+                                        int32_t head_size, int32_t lane, const Shared& shared,
+                                        float (&dots)[kPages][kQueries]) {
+  for (int32_t d = lane * kChunk; d < head_size; d += kLanesPerKey * kChunk) {
+    Chunk<Element> chunks[kPages];
+#pragma unroll
+    for (int page = 0; page < kPages; ++page) {
+      chunks[page] = keys[page] != nullptr ? LoadChunk(keys[page], d, head_size) : Chunk<Element>{};
+    }
+    for (int query = 0; query < kQueries; ++query) {
+      if (query >= view.num_queries) break;
+#pragma unroll
+      for (int page = 0; page < kPages; ++page) {
+        for (int i = 0; i < kChunk; ++i) {
+          // Shared memory is as wide as the chunks; it is 0 from D on.
+          dots[page][query] =
+              fmaf(shared.queries[query][d + i], Load(&chunks[page].x[i]), dots[page][query]);
+        }
+      }
+    }
+  }
+}
+
 // Computes the scores of the partition's keys: -inf where a query does not see a key.
 template <typename Element, int kQueries, typename Shared>
 __device__ void ScoreKeys(const TileView& view, const Element* keys_BKPD, int32_t num_kv_heads,
@@ -149,25 +174,7 @@ __device__ void ScoreKeys(const TileView& view, const Element* keys_BKPD, int32_
                : nullptr;
     }
     float dots[kPages][kQueries] = {};
-    for (int32_t d = lane * kChunk; d < head_size; d += kLanesPerKey * kChunk) {
-      Chunk<Element> chunks[kPages];
-#pragma unroll
-      for (int page = 0; page < kPages; ++page) {
-        chunks[page] =
-            keys[page] != nullptr ? LoadChunk(keys[page], d, head_size) : Chunk<Element>{};
-      }
-      for (int query = 0; query < kQueries; ++query) {
-        if (query >= view.num_queries) break;
-#pragma unroll
-        for (int page = 0; page < kPages; ++page) {
-          for (int i = 0; i < kChunk; ++i) {
-            // Shared memory is as wide as the chunks; it is 0 from D on.
-            dots[page][query] =
-                fmaf(shared->queries[query][d + i], Load(&chunks[page].x[i]), dots[page][query]);
-          }
-        }
-      }
-    }
+    AddDots(view, keys, head_size, lane, *shared, dots);
 #pragma unroll
     for (int page = 0; page < kPages; ++page) {
       const int32_t in_partition = (first_page + page) * static_cast<int32_t>(kBlockTokens) + place;
@@ -176,9 +183,7 @@ __device__ void ScoreKeys(const TileView& view, const Element* keys_BKPD, int32_
       for (int query = 0; query < kQueries; ++query) {
         if (query >= view.num_queries) break;
         float score = dots[page][query];
-        for (int mask = kLanesPerKey / 2; mask > 0 && used; mask /= 2) {
-          score += __shfl_xor_sync(0xffffffffu, score, mask);
-        }
+        if (used) score = WarpReduce<kLanesPerKey>(score, SumOf());
         if (lane == 0) {
           const bool sees =
               keys[page] != nullptr &&
