@@ -181,19 +181,19 @@ class SglangWriter {
     *out += "," + std::to_string(id) + "," + tokens_.DecodedTokenJson(id, context) + "]";
   }
 
-  // Appends rows of k triples each, after `num_null` rows that are null. If `same_ids`, all rows
-  // have the same k ids.
-  void AppendRows(const char* name, size_t num_null, int64_t num_rows, int32_t k,
-                  const int32_t* ids, bool same_ids, const float* values, std::string* out) {
+  // Appends rows of k triples each, after `num_null` rows that are null. If there are only k ids,
+  // all rows have them.
+  void AppendRows(const char* name, size_t num_null, size_t k, std::span<const int32_t> ids,
+                  std::span<const float> values, std::string* out) {
     *out += Concat(",\"", name, "\":");
-    AppendList(num_null + static_cast<size_t>(num_rows), out, [&](size_t i) {
+    AppendList(num_null + values.size() / k, out, [&](size_t i) {
       if (i < num_null) {
         *out += "null";
         return;
       }
-      const size_t row = (i - num_null) * static_cast<size_t>(k);
-      AppendList(static_cast<size_t>(k), out, [&](size_t j) {
-        AppendTriple(values + row + j, ids[(same_ids ? 0 : row) + j], {}, out);
+      const size_t row = (i - num_null) * k;
+      AppendList(k, out, [&](size_t j) {
+        AppendTriple(&values[row + j], ids[(row + j) % ids.size()], {}, out);
       });
     });
   }
@@ -217,16 +217,15 @@ class SglangWriter {
   }
 
   void AppendTops(const ScoreRows& rows, const GeneratedTokens& generated, std::string* out) {
-    const int32_t k = request_.prompt_logprobs.value_or(0);
+    const auto k = static_cast<size_t>(request_.prompt_logprobs.value_or(0));
     if (k == 0) return;
     if (request_.flat) {
       AppendFlat(rows, k, out);
     } else {
-      AppendRows("input_top_logprobs", /*num_null=*/1, rows.num_rows, k, rows.ids.data(),
-                 /*same_ids=*/false, rows.log_probs.data(), out);
+      AppendRows("input_top_logprobs", /*num_null=*/1, k, rows.ids, rows.log_probs, out);
     }
-    AppendRows("output_top_logprobs", /*num_null=*/0, static_cast<int64_t>(generated.ids.size()), k,
-               generated.top_ids.data(), /*same_ids=*/false, generated.top_log_probs.data(), out);
+    AppendRows("output_top_logprobs", /*num_null=*/0, k, generated.top_ids, generated.top_log_probs,
+               out);
   }
 
   // Appends the log-probs of chosen ids. The engine has them for the prompt only, so a request that
@@ -234,13 +233,13 @@ class SglangWriter {
   void AppendCandidates(const ScoreRows& rows, const GeneratedTokens& generated, std::string* out) {
     const PromptScoring& scoring = request_.scoring;
     if (scoring.num_candidates == 0) return;
-    const std::vector<float> log_probs = CandidateLogProbs(scoring, rows);
-    AppendRows("input_token_ids_logprobs", /*num_null=*/1, rows.num_rows, scoring.num_candidates,
-               scoring.candidate_ids.data(), /*same_ids=*/true, log_probs.data(), out);
+    AppendRows("input_token_ids_logprobs", /*num_null=*/1,
+               static_cast<size_t>(scoring.num_candidates), scoring.candidate_ids,
+               CandidateLogProbs(scoring, rows), out);
     if (generated.ids.empty()) *out += ",\"output_token_ids_logprobs\":[]";
   }
 
-  void AppendFlat(const ScoreRows& rows, int32_t k, std::string* out) {
+  void AppendFlat(const ScoreRows& rows, size_t k, std::string* out) {
     if (request_.base64) {
       *out += ",\"input_top_logprobs_val_flat_b64\":" + Base64Json(rows.log_probs) +
               ",\"input_top_logprobs_idx_flat_b64\":" + Base64Json(rows.ids) +
