@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/config/yaml.h"
+#include "tests/kernels/torch/threads_restored.h"
 #include "tests/support/status_matchers.h"
 #include "tests/trainer/step/tiny_training.h"
 #include "trainer/step/loss/forward_backward.h"
@@ -17,7 +18,7 @@ namespace {
 
 // Compares the gradient of each parameter with autograd over dense log-softmaxes of both models.
 TEST(StepObjectives, GradientsOfEverySupportEqualADenseComputation) {
-  at::set_num_threads(2);
+  const ThreadsRestored threads(2);
   for (const char* kind : {"teacher", "student", "union", "full"}) {
     TrainConfig config = TinyConfig();
     config.rollout.n = 2;
