@@ -266,19 +266,22 @@ class TrainerStopTest : public TrainerTest {
     if (!HasFailure()) std::filesystem::remove_all(dir_.File(run));
   }
 
-  void RunCases(int64_t first, int64_t count);
+  void RunCases(Act first_act, Act last_act);
   int port_ = 0;
   int64_t async_steps_ = 0;
   std::string eval_mode_ = "blocking";
   int64_t num_stops_ = 0, num_stopped_ = 0;  // cases that ask for a stop, and that ended by it
 };
 
-// TAOPD_STOP_CASES is the number of cases in place of `count` (the ctest entry with the label slow
-// sets 200), TAOPD_STOP_SEED the seed of the moments, and TAOPD_STOP_FIRST the first case in place
-// of `first`, to repeat one.
-void TrainerStopTest::RunCases(int64_t first, int64_t count) {
-  first = NumberFromEnvironment("TAOPD_STOP_FIRST", first);
-  count = NumberFromEnvironment("TAOPD_STOP_CASES", count);
+// Runs one case for each act from first_act to last_act. TAOPD_STOP_CASES sets another number of
+// cases (200 in the ctest entry with the label slow), TAOPD_STOP_FIRST the number of another first
+// case, to repeat one, and TAOPD_STOP_SEED the seed of the moments.
+void TrainerStopTest::RunCases(Act first_act, Act last_act) {
+  // The number of an act's first case is that of the act.
+  const auto first_number = static_cast<int64_t>(first_act);
+  const int64_t first = NumberFromEnvironment("TAOPD_STOP_FIRST", first_number);
+  const int64_t count =
+      NumberFromEnvironment("TAOPD_STOP_CASES", static_cast<int64_t>(last_act) - first_number + 1);
   const int64_t seed = NumberFromEnvironment("TAOPD_STOP_SEED", 1);
   ASSERT_TRUE(Trains(Settings("whole")));
   const auto whole = ModelOf("whole");
@@ -303,17 +306,17 @@ void TrainerStopTest::RunCases(int64_t first, int64_t count) {
 }
 
 TEST_F(TrainerStopTest, AStoppedRunEndsLikeOneThatWasLeftAlone) {
-  RunCases(0, static_cast<int64_t>(Act::kNumActs));
+  RunCases(Act::kTerminate, Act::kLost);
 }
 
-TEST_F(TrainerStopTest, AStoppedRunOneStepOff) {
+TEST_F(TrainerStopTest, AStoppedRunOneStepOffEndsLikeOneThatWasLeftAlone) {
   async_steps_ = 1;
-  RunCases(3, 5);  // SIGTERM to the group to SIGKILL
+  RunCases(Act::kGroup, Act::kKill);
 }
 
-TEST_F(TrainerStopTest, AStoppedRunBesideItsEvaluations) {
+TEST_F(TrainerStopTest, AStoppedRunWithEvaluationsBesideItEndsLikeOneThatWasLeftAlone) {
   eval_mode_ = "beside";
-  RunCases(7, 4);  // SIGKILL to a lost teacher
+  RunCases(Act::kKill, Act::kLost);
 }
 
 // A step of supervised training that takes long is abandoned before its update.
