@@ -226,7 +226,8 @@ class TeacherApp {
   }
 
   // Tells the service manager and the readers of the ready file that the model is served. The
-  // loading thread calls it before load_ended_, or the main thread once the canary is right.
+  // loading thread calls it before load_ended_; if the canary fails there, the main thread calls
+  // it when the canary first passes.
   absl::Status AnnounceReady() {
     is_announced_ = true;
     service_.Ready();
@@ -295,7 +296,7 @@ class TeacherApp {
     ReportReadiness();
   }
 
-  // Announces the first readiness, if the canary was wrong at the start, and logs each change.
+  // Announces the first readiness, unless loading has done so, and logs each change.
   void ReportReadiness() {
     const std::string reason(state_.Ready().message());
     if (reason.empty() && !is_announced_) {
