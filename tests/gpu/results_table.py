@@ -7,7 +7,7 @@ import re
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "tests/bench/results/gpu"
-PAGE = RESULTS / "README.md"
+PAGE = ROOT / "docs/gpu.md"
 BEGIN, END = "<!-- from tests/gpu/results_table.py -->\n", "<!-- end of tests/gpu/results_table.py -->\n"
 NOTHING = "**No part of this project has run on a GPU yet**, and no speed on a GPU is known.\n"
 
@@ -34,7 +34,7 @@ def describe(results_dir):
         names = {verdict: ", ".join(part for part, found in rows if found == verdict) or "none"
                  for verdict in ("passed", "failed")}
         other = ", ".join(part for part, found in rows if found not in names) or "none"
-        lines.append(f"| [{head['date']}]({path.name}) | {head['device']} | {head['driver']} | "
+        lines.append(f"| [{head['date']}](../tests/bench/results/gpu/{path.name}) | {head['device']} | {head['driver']} | "
                      f"{head['commit']} | {names['passed']} | {names['failed']} | {other} |")
     return "\n".join(lines) + "\n"
 
@@ -46,7 +46,7 @@ def with_text(page, text):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="write it into README.md there, between its markers, instead")
+    parser.add_argument("--write", action="store_true", help="write it into docs/gpu.md, between its markers, instead")
     arguments = parser.parse_args()
     found = describe(RESULTS)
     if arguments.write:

@@ -168,7 +168,7 @@ class RanTest(unittest.TestCase):
             path = pathlib.Path(folder, "2026-01-02-0304.md")
             session.write_results(path, a_session, "tests/gpu/run", datetime.datetime(2026, 1, 2, 3, 4), rows)
             row = results_table.describe(pathlib.Path(folder)).splitlines()[-1]
-            self.assertRegex(row, r"^\| \[2026-01-02 03:04 UTC\]\(2026-01-02-0304\.md\) \| "
+            self.assertRegex(row, r"^\| \[2026-01-02 03:04 UTC\]\(\.\./tests/bench/results/gpu/2026-01-02-0304\.md\) \| "
                                   r"NVIDIA H100 \| 580\.1 \| [\w-]+ \| build \| heads \| vllm \|$")
             # A rehearsal is not a result of a GPU.
             a_session.rehearse = True
