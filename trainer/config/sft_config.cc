@@ -72,4 +72,9 @@ void SftConfig::Declare(SettingTable& keys) {
   keys.Section("trainer", "Steps, batches, checkpoints.", trainer);
 }
 
+absl::Status SftConfig::Check() const {
+  if (model.lora.is_on() && !model.tokenizer.empty()) return LoraWithTokenizer("model");
+  return optimizer.Check();
+}
+
 }  // namespace taopd

@@ -48,6 +48,8 @@ struct SftConfig {
   OptimizerConfig optimizer;
   SftTrainerConfig trainer;
   void Declare(SettingTable& keys);
+  // Returns INVALID_ARGUMENT for settings that cannot be combined.
+  absl::Status Check() const;
 };
 
 }  // namespace taopd

@@ -75,9 +75,7 @@ class SftRun {
  private:
   absl::Status SetUp(const StartMode& mode) {
     SetNumThreads(config_.trainer.num_threads);
-    TAOPD_RETURN_IF_ERROR(BadUsage(config_.optimizer.Check()));
-    if (config_.model.lora.is_on() && !config_.model.tokenizer.empty())
-      return BadUsage(LoraWithTokenizer("model"));
+    TAOPD_RETURN_IF_ERROR(BadUsage(config_.Check()));
     TAOPD_RETURN_IF_ERROR(ChooseKernels(SftKernelUse(config_), [this] { return ReadConfig(); }));
     TAOPD_RETURN_IF_ERROR(
         run_.Start(mode, {"model", [this](const AdamWOptions&) { return MakeStudent(); }}));
