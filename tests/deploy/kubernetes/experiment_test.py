@@ -97,6 +97,7 @@ class ExperimentTest(unittest.TestCase):
             "expected KEY=VALUE": ("a", *common, "--set", "trainer"),
             'unknown key "trainer.step"': ("a", *common, "--set", "trainer.step=3"),
             "must divide": ("a", *common, "--set", "data.train_batch_size=7"),
+            "is not a built-in one": ("a", *common, "--set", "data.prompt_template=x"),
             "no student.model": ("a", "--config", STORIES),
             "is not here": ("a", *common, "--set", "data.val=[none.jsonl]"),
             "have the same name": ("a", "--config", self.path / "own.yaml"),

@@ -45,6 +45,34 @@ TEST_F(TrainerFaultsTest, MisspeltKeysAndBadValues) {
   EXPECT_FALSE(Exists("run"));
 }
 
+// There is no model, file of data or teacher.
+TEST_F(TrainerFaultsTest, ACommandChecksAConfigurationAlone) {
+  WriteTrainConfig("");
+  const Strings check =
+      With({"config", "--config", dir_.File("train.yaml")},
+           {kNobody, "student.model=/none", "data.train=[/none.jsonl]", "data.val=[/none.jsonl]"});
+  ASSERT_TRUE(Runs(check));
+  EXPECT_THAT(output_, HasSubstr("\n  model: \"/none\"\n"));
+  // What it prints is the same configuration with all settings.
+  WriteFile(dir_.File("all.yaml"), output_);
+  ASSERT_TRUE(Runs({"config", "--config", dir_.File("all.yaml")}));
+  EXPECT_EQ(output_, ReadFile(dir_.File("all.yaml")));
+  for (const auto& [setting, says] :
+       {std::pair("trainer.step=3", "unknown key \"trainer.step\""),
+        {"trainer.total_steps=0", "trainer.total_steps"},
+        {"trainer.mini_batch_size=3", "must divide data.train_batch_size"},
+        {"data.prompt_template=x", "data: prompt_template \"x\" is not a built-in one"}}) {
+    ExpectFails(With(check, {setting}), 64, says);
+  }
+  const Strings sft = {"config", "sft", "--set", "model.tokenizer=/none"};
+  ASSERT_TRUE(Runs(sft));
+  EXPECT_THAT(output_, HasSubstr("\n  tokenizer: \"/none\"\n"));
+  ExpectFails(With(sft, {"model.lora.rank=4"}), 64, "model.tokenizer");
+  ASSERT_TRUE(Runs({"config", "sft"}));
+  EXPECT_THAT(output_, HasSubstr("| `model.tokenizer` | text |"));
+  EXPECT_FALSE(Exists("run"));
+}
+
 // There is no teacher, and the trainer does not wait for one.
 TEST_F(TrainerFaultsTest, ALengthThatTheStudentLacksIsNamedBeforeATeacherIsAsked) {
   WriteTrainConfig("");
