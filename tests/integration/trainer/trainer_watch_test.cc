@@ -4,6 +4,7 @@
 #include <set>
 #include <sstream>
 
+#include "common/base/memory.h"
 #include "tests/integration/trainer/control_client.h"
 #include "tests/integration/trainer/trainer_fixture.h"
 
@@ -309,6 +310,37 @@ TEST_F(TrainerWatchTest, APlanForADeviceThatIsTooSmallNamesTheLine) {
     EXPECT_THAT(output_, HasSubstr(total)) << device;
   }
   ExpectFails(plan("much"), 64, "--device-memory");
+  EXPECT_FALSE(Exists("run"));
+}
+
+TEST_F(TrainerWatchTest, APlanAsJsonHasTheNumbersOfTheText) {
+  for (const std::string memory : {"cpu:80GB", "cuda:80GB"}) {
+    const Strings settings = {memory == "cpu:80GB" ? "optimizer.offload=false"
+                                                   : "optimizer.offload=true"};
+    const auto plan = [&](const Strings& flags) {
+      return PlanArguments(settings, Joined({"--device-memory", memory}, flags));
+    };
+    ASSERT_TRUE(Runs(plan({"--json"})));
+    const auto json = nlohmann::json::parse(output_);
+    ASSERT_TRUE(Runs(plan({})));
+    const auto bytes = [&](const char* key) { return json[key].get<int64_t>(); };
+    const auto device = json["device"].get<std::string>();
+    EXPECT_EQ(device, memory.substr(0, memory.find(':')));
+    EXPECT_THAT(output_,
+                HasSubstr(Concat("total on ", device, ": ", MemoryText(bytes("device_bytes")),
+                                 " of ", MemoryText(bytes("device_limit_bytes")))));
+    if (device == "cpu") {
+      EXPECT_EQ(bytes("host_bytes"), bytes("device_bytes"));
+    } else {
+      EXPECT_THAT(output_,
+                  HasSubstr(Concat("total on the host: ", MemoryText(bytes("host_bytes")), "\n")));
+    }
+    EXPECT_THAT(output_, HasSubstr(Concat(bytes("num_checkpoints"), " checkpoints of ",
+                                          bytes("checkpoint_bytes"), " bytes")));
+    EXPECT_THAT(output_, HasSubstr(Concat("take ", bytes("disk_bytes"), " bytes")));
+  }
+  ExpectFails(PlanArguments({}, {"--json", "--teraflops", "1", "--memory-gb-per-s", "1"}), 64,
+              "--teraflops excludes --json");
   EXPECT_FALSE(Exists("run"));
 }
 

@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "common/io/disk_space.h"
 #include "common/memory/step_estimate.h"
@@ -22,6 +23,7 @@ struct PlanFlags {
   int64_t num_ranks = 1;  // the plan is that of one of this many processes
   // The rates of each rank's device. If teraflops is set, the time of a step is estimated.
   double teraflops = 0, memory_gb_per_s = 0, network_gb_per_s = 0, host_gb_per_s = 0;
+  bool json = false;
 };
 
 absl::Status CheckRates(const PlanFlags& flags, const TrainConfig& config) {
@@ -69,11 +71,23 @@ absl::Status Plan(const PlanFlags& flags) {
                                 {.num_ranks = flags.num_ranks, .refused = &refused});
   if (!plan.ok()) {
     if (!absl::IsResourceExhausted(plan.status())) return BadData(plan.status());
-    std::cout << PlanText(refused) << std::flush;
+    if (!flags.json) std::cout << PlanText(refused) << std::flush;
     return WithExitCode(kExitOutOfMemory, plan.status());
   }
   TAOPD_ASSIGN_OR_RETURN(const DiskPlan disk,
                          BadData(DiskPlanOf(config, config.student.model, flags.num_ranks)));
+  if (flags.json) {
+    const int64_t host_bytes = budget.on_cpu() ? plan->total_bytes : HeldBytes(plan->lines, "cpu");
+    const nlohmann::ordered_json totals = {{"device", budget.device},
+                                           {"device_bytes", plan->total_bytes},
+                                           {"device_limit_bytes", budget.limit_bytes},
+                                           {"host_bytes", host_bytes},
+                                           {"checkpoint_bytes", disk.checkpoint_bytes},
+                                           {"num_checkpoints", disk.num_checkpoints},
+                                           {"disk_bytes", disk.total_bytes()}};
+    std::cout << totals.dump(2) << std::endl;
+    return absl::OkStatus();
+  }
   const std::string run_dir = config.run.Directory();
   std::cout << PlanText(*plan) << DiskPlanText(disk, run_dir, FreeDiskBytes(run_dir))
             << ChosenText(config, resolved);
@@ -126,6 +140,7 @@ Subcommand AddPlan(CLI::App& app) {
                    "Memory bandwidth of the host, for the estimate with optimizer.offload")
       ->check(PositiveNumber())
       ->needs(flops);
+  command->add_flag("--json", flags->json, "Print the totals as one JSON object")->excludes(flops);
   return {command, [flags] { return Plan(*flags); }};
 }
 
