@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -74,8 +75,10 @@ class Parser {
   // a, or (a, b, c), where all are symbols.
   ExprPtr AtomList();
   static ExprPtr ElementsToSet(const std::vector<std::vector<ExprPtr>>& groups);
-  // 1,234 and 1,234,567.5 are numbers if they are the whole answer.
-  static ExprPtr CommaNumber(std::string_view source);
+  // Reads a whole answer such as 1,234 or -1,234,567.5 as a number, or returns nullopt. As in
+  // math-verify, 0,123 is 0.123, and the result is null for what its Python cannot read: a second
+  // separator after a leading zero (0,123,456), and zeros after a minus (-0,123).
+  static std::optional<ExprPtr> CommaNumber(std::string_view source);
   bool SemicolonElements(bool relations, std::vector<std::vector<ExprPtr>>* groups);
   bool EndsElement() const;
   bool Element(bool relations, std::vector<ExprPtr>* out);

@@ -44,7 +44,7 @@ ExprPtr Parser::Answer(std::string_view source) {
   position_ = 0;
   if (std::vector<std::vector<ExprPtr>> groups;
       SemicolonElements(true, &groups) && At(Token::kEnd)) {
-    if (ExprPtr number = CommaNumber(source)) return number;
+    if (std::optional<ExprPtr> number = CommaNumber(source)) return *number;
     return ElementsToSet(groups);
   }
   position_ = 0;
@@ -84,35 +84,41 @@ ExprPtr Parser::ElementsToSet(const std::vector<std::vector<ExprPtr>>& groups) {
   return MakeFiniteSet(elements);
 }
 
-ExprPtr Parser::CommaNumber(std::string_view source) {
+std::optional<ExprPtr> Parser::CommaNumber(std::string_view source) {
   std::string digits;
   size_t i = source.find_first_not_of(" \t\r\n");
-  if (i == std::string_view::npos) return nullptr;
+  if (i == std::string_view::npos) return std::nullopt;
   if (source[i] == '-') digits += source[i++];
+  const bool is_decimal = source[0] == '0', leads_with_zero = i < source.size() && source[i] == '0';
   size_t group = 0, groups = 0;
   for (; i < source.size(); ++i) {
     const char c = source[i];
     if (c >= '0' && c <= '9') {
       digits += c;
-      if (++group > 3) return nullptr;
+      if (++group > 3) return std::nullopt;
     } else if (c == ',' && group > 0 && (groups == 0 || group == 3)) {
       ++groups;
       group = 0;
-      if (source[0] == '0' && groups == 1) digits += '.';
+      if (is_decimal) digits += '.';
     } else {
       break;
     }
   }
-  if (groups == 0 || group != 3) return nullptr;
-  if (i < source.size() && source[i] == '.') {
+  if (groups == 0 || group != 3) return std::nullopt;
+  const bool has_fraction = i < source.size() && source[i] == '.';
+  if (has_fraction) {
     digits += '.';
     const size_t first = ++i;
     for (; i < source.size() && std::isdigit(static_cast<unsigned char>(source[i])); ++i)
       digits += source[i];
-    if (i == first) return nullptr;
+    if (i == first) return std::nullopt;
   }
-  if (source.find_first_not_of(" \t\r\n", i) != std::string_view::npos) return nullptr;
-  return MakeDecimal(digits);
+  if (source.find_first_not_of(" \t\r\n", i) != std::string_view::npos) return std::nullopt;
+  const bool is_zero = digits.find_first_not_of("-0") == std::string::npos;
+  const bool is_readable = is_decimal
+                               ? groups == 1 && !has_fraction
+                               : digits[0] != '-' || !leads_with_zero || has_fraction || is_zero;
+  return is_readable ? MakeDecimal(digits) : nullptr;
 }
 
 bool Parser::SemicolonElements(bool relations, std::vector<std::vector<ExprPtr>>* groups) {

@@ -97,6 +97,18 @@ TEST(MathGrader, NumbersInTheirSpellings) {
   EXPECT_TRUE(Equal("2^{100}", "1267650600228229401496703205376"));
 }
 
+// The verdicts are math-verify 0.9's.
+TEST(MathGrader, CommasInNumbers) {
+  EXPECT_TRUE(Equal("1,234,567.5", "1234567.5"));
+  EXPECT_TRUE(Equal("0,500", "0.5"));
+  EXPECT_FALSE(Equal("-0,500", "-500"));
+  EXPECT_FALSE(Equal("-0,500", "-0.5"));
+  EXPECT_TRUE(Equal("-0,500.5", "-500.5"));
+  EXPECT_TRUE(Equal("-0,000", "0"));
+  EXPECT_FALSE(Equal("0,500,000", "0.5"));
+  EXPECT_TRUE(Equal("0,12,345", "\\{0,12,345\\}"));
+}
+
 TEST(MathGrader, ValuesWhereTextDiffers) {
   EXPECT_TRUE(Equal("\\sqrt{8}", "2\\sqrt{2}"));
   EXPECT_TRUE(Equal("\\frac{1}{\\sqrt{2}+1}", "\\sqrt{2}-1"));
