@@ -139,9 +139,9 @@ int64_t ColumnsOf(int64_t panel, int64_t num_columns) {
   return std::min(cpu::kPanelOutputs, num_columns - panel * cpu::kPanelOutputs);
 }
 
-// The units of a product, each a panel with a block of rows, in an order in which the units of a
-// thread follow one another in memory: the one or two threads that need a panel read it from memory
-// once, in order. If all panels stay in the cache, this holds for each block of rows instead.
+// The units of a product: each is a panel with a block of rows. A panel's units follow each other,
+// so one or two threads read it from memory, once and in order. If all panels stay in the cache,
+// the units of a block of rows follow each other instead.
 struct ProductUnits {
   ProductUnits(int64_t num_rows, int64_t num_inputs, int64_t num_outputs,
                const cpu::PackedGemm& gemm)

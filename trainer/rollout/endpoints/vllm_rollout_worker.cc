@@ -7,8 +7,8 @@
 // that passes gets the new version. So a server that reports the new version has loaded all of its
 // weights. Generation also continues if the update fails or is cancelled.
 //
-// With rollout.weight_transfer nccl the server gets the tensors instead (vllm_transfer.h).
-// The directory must exist on the server's machine: a reload that fails ends vLLM's engine. The
+// The directory must exist on the server's machine: a reload that fails ends vLLM's engine. With
+// rollout.weight_transfer nccl there is none: the server gets the tensors (vllm_transfer.h). The
 // routes that change weights ask for no key, because vLLM guards only /v1 and /inference. So anyone
 // who reaches the port can change the weights.
 //

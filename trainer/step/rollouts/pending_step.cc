@@ -102,12 +102,13 @@ enum CountPosition : size_t {
   kNumCounts
 };
 
-// The members of a rollout that are not lists, in a file.
+// The members of a rollout that are not lists, in a file. `weight` and `reward` are empty with
+// StoredPart::kRollout.
 struct RolloutNumbers {
   std::vector<int64_t> counts;  // by CountPosition
   std::vector<int64_t> policy_version;
   std::vector<double> weight;
-  std::vector<double> reward;  // and advantage; empty in files of runs without rewards
+  std::vector<double> reward;  // and advantage
 };
 
 // The parts of a rollout that a file may hold.
@@ -184,7 +185,7 @@ class TensorFile {
   std::list<RolloutNumbers> rollout_numbers_;  // tensors_ refers to them
 };
 
-// Sets the members of the rollout that "counts" holds. REQUIRES: at most the last two are missing.
+// Sets the members of the rollout that "counts" holds. REQUIRES: it has kNumCounts.
 absl::Status SetCounts(const std::vector<int64_t>& counts, int64_t sequence, ScoredRollout* item) {
   const int64_t finish = counts[kFinishReason];
   if (finish != static_cast<int64_t>(FinishReason::kStop) &&
