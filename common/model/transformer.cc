@@ -226,7 +226,8 @@ at::Tensor TransformerDecoder::MlpOfLayer(size_t i, const at::Tensor& x_TH,
 
 bool TransformerDecoder::SharesPrefixes() const { return HasCpuProducts(weights_.final_norm_H); }
 
-// What the layers of one Forward share. Parts that the backward pass computes again own it.
+// The data that the layers of one Forward share. The parts that the backward pass computes again
+// keep it alive.
 class TransformerDecoder::ForwardPass : public std::enable_shared_from_this<ForwardPass> {
  public:
   ForwardPass(TransformerDecoder* decoder, const PackedBatch& batch)
@@ -238,27 +239,27 @@ class TransformerDecoder::ForwardPass : public std::enable_shared_from_this<Forw
 
   // Runs layer i, of which the backward pass computes again what `recompute` says.
   TensorPair RunLayer(size_t i, const TensorPair& x, Recompute recompute) const {
-    if (recompute != Recompute::kFull) {
-      const auto attention = [&](size_t, const at::Tensor& x_TH) {
-        if (recompute != Recompute::kAttention) return AttentionOfLayer(i, x_TH);
-        const auto run = [self = shared_from_this(), i](const TensorPair& inputs) -> TensorPair {
-          return {self->AttentionOfLayer(i, inputs.first), at::Tensor()};
-        };
-        return Recomputed({run, nullptr}, {x_TH, at::Tensor()}).first;
+    if (recompute == Recompute::kFull) {
+      const auto run = [self = shared_from_this(), i](const TensorPair& inputs) {
+        return self->RunLayer(i, inputs, Recompute::kNone);
       };
-      const auto mlp = [&](size_t, const at::Tensor& x_TH) {
-        return decoder_.MlpOfLayer(i, x_TH, PackedOf(i));
+      const auto norm = [&decoder = decoder_, i](const at::Tensor& sum_TH) {
+        const at::NoGradGuard no_grad;
+        return RmsNorm(sum_TH, decoder.NormBefore(i), decoder.config().rms_norm_eps);
       };
-      return decoder_.RunLayer(i, x, attention, mlp);
+      return Recomputed({run, norm}, x);
     }
-    const auto run = [self = shared_from_this(), i](const TensorPair& inputs) {
-      return self->RunLayer(i, inputs, Recompute::kNone);
+    const auto attention = [&](size_t layer, const at::Tensor& x_TH) {
+      if (recompute == Recompute::kNone) return AttentionOfLayer(layer, x_TH);
+      const auto run = [self = shared_from_this(), layer](const TensorPair& inputs) -> TensorPair {
+        return {self->AttentionOfLayer(layer, inputs.first), at::Tensor()};
+      };
+      return Recomputed({run, nullptr}, {x_TH, at::Tensor()}).first;
     };
-    const auto norm = [&decoder = decoder_, i](const at::Tensor& sum_TH) {
-      const at::NoGradGuard no_grad;
-      return RmsNorm(sum_TH, decoder.NormBefore(i), decoder.config().rms_norm_eps);
+    const auto mlp = [&](size_t layer, const at::Tensor& x_TH) {
+      return decoder_.MlpOfLayer(layer, x_TH, PackedOf(layer));
     };
-    return Recomputed({run, norm}, x);
+    return decoder_.RunLayer(i, x, attention, mlp);
   }
 
  private:
