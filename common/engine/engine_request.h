@@ -1,5 +1,5 @@
-// What a request to the engine (engine.h) asks for, and its result. Shapes: P prompt tokens, R
-// scored rows, k reported ids per row, M candidates per row, V vocabulary size, G generated tokens.
+// The requests to the engine (engine.h) and their results. Shapes: P prompt tokens, R scored rows,
+// k reported ids per row, M candidates per row, V vocabulary size, G generated tokens.
 #pragma once
 
 #include <absl/time/time.h>

@@ -1,4 +1,4 @@
-// What an engine (engine.h) counts and measures.
+// The statistics of an engine (engine.h).
 #pragma once
 
 #include <absl/time/time.h>

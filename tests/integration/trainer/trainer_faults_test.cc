@@ -53,7 +53,7 @@ TEST_F(TrainerFaultsTest, ACommandChecksAConfigurationAlone) {
            {kNobody, "student.model=/none", "data.train=[/none.jsonl]", "data.val=[/none.jsonl]"});
   ASSERT_TRUE(Runs(check));
   EXPECT_THAT(output_, HasSubstr("\n  model: \"/none\"\n"));
-  // What it prints is the same configuration with all settings.
+  // It prints the same configuration with all settings.
   WriteFile(dir_.File("all.yaml"), output_);
   ASSERT_TRUE(Runs({"config", "--config", dir_.File("all.yaml")}));
   EXPECT_EQ(output_, ReadFile(dir_.File("all.yaml")));
