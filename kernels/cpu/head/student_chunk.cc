@@ -88,7 +88,8 @@ RowStatus StudentChunk::Start(const StudentTargets& targets, int64_t num_rows) {
   if (CountsRanks()) {
     // An odd number of cache lines, so that a column's logits lie in different sets of the cache.
     logits_stride_ = RoundUp(num_rows, kRankedRows) | kRankedRows;
-    logits_VC_.resize(options_.vocab_size * logits_stride_);
+    // FindTopK reads kRankedRows rows of each column, from any row on.
+    logits_VC_.resize(options_.vocab_size * logits_stride_ + kRankedRows);
   } else if (options_.top_k_metrics) {
     if (num_largest_ < num_rows) {
       largest_C_ = std::make_unique<LargestLogits[]>(num_rows);
