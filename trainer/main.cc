@@ -49,11 +49,7 @@ int main(int argc, char** argv) {
   // A write beyond a limit of the file size (ulimit -f) fails as on a full disk.
   signal(SIGXFSZ, SIG_IGN);
   taopd::KeepFreedMemory();
-  const int exit_code = taopd::RunMain("taopd-trainer", [&] {
+  taopd::LeaveProcess(taopd::RunMain("taopd-trainer", [&] {
     return taopd::RunCommandLine(argc, argv, taopd::kSubcommands, taopd::CatchExceptions);
-  });
-#ifndef __SANITIZE_ADDRESS__  // it reports leaks at the end
-  taopd::LeaveProcess(exit_code);
-#endif
-  return exit_code;
+  }));
 }

@@ -1,5 +1,6 @@
 #include "common/base/run_main.h"
 
+#include <sanitizer/lsan_interface.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -56,6 +57,9 @@ int RunMain(const char* program, const std::function<int()>& main) {
 
 void LeaveProcess(int exit_code) {
   std::fflush(nullptr);
+#ifdef __SANITIZE_ADDRESS__
+  __lsan_do_leak_check();
+#endif
   std::_Exit(exit_code);
 }
 

@@ -14,7 +14,7 @@ int RunMain(const char* program, const std::function<int()>& main);
 
 // Flushes the standard streams and ends the process without destroying static objects, which
 // threads of libraries may still use. Destroying LibTorch's alone takes a twentieth of a second.
-// Leak checkers that run at the exit of a process do not run.
+// AddressSanitizer reports leaks before that.
 [[noreturn]] void LeaveProcess(int exit_code);
 
 }  // namespace taopd
