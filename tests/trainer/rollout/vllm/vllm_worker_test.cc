@@ -224,10 +224,11 @@ TEST_F(VllmWorkerTest, AHangEndsAtTheLimitOrWithItsOwnCancellation) {
   ASSERT_OK(Worker().Check(needs_, never_));
   const PolicyWeights weights = Weights("000001-a", "one");
   ASSERT_OK(Worker().SetWeights(weights, never_));
-  absl::Notification came, ends;
-  vllm_.SetHandler("/inference/v1/generate", [&](const httplib::Request&, httplib::Response&) {
+  absl::Notification came;
+  const auto ends = std::make_shared<absl::Notification>();  // the handlers outlive the test
+  vllm_.SetHandler("/inference/v1/generate", [&came, ends](const auto&, auto&) {
     if (!came.HasBeenNotified()) came.Notify();
-    ends.WaitForNotification();
+    ends->WaitForNotification();
   });
   std::stop_source mine;
   std::thread canceller([&] {
@@ -241,7 +242,7 @@ TEST_F(VllmWorkerTest, AHangEndsAtTheLimitOrWithItsOwnCancellation) {
   options.timeout = absl::Milliseconds(100);
   EXPECT_ERROR((*MakeVllmRolloutWorker(options))->Generate(request_, weights, never_),
                kDeadlineExceeded, "time limit");
-  ends.Notify();
+  ends->Notify();
   // The cancellation was of one request: the worker goes on.
   vllm_.SetHandler("/inference/v1/generate", nullptr);
   EXPECT_OK(Worker().Generate(request_, weights, never_));

@@ -186,10 +186,11 @@ TEST_P(HttpTeacherTest, ATrickleIsCutAtTheTimeout) {
 
 TEST_P(HttpTeacherTest, DestructionCancelsWhatIsInFlight) {
   auto client = ConnectedTo(FastHttpOptions(teacher_));
-  absl::Notification begun, over;
-  teacher_.SetHandler([&](const httplib::Request&, httplib::Response&) {
+  absl::Notification begun;
+  const auto over = std::make_shared<absl::Notification>();  // the handler outlives the test
+  teacher_.SetHandler([&begun, over](const auto&, auto&) {
     begun.Notify();
-    over.WaitForNotification();
+    over->WaitForNotification();
   });
   absl::Status status;
   client->Score(ExampleRequest(1),
@@ -197,7 +198,7 @@ TEST_P(HttpTeacherTest, DestructionCancelsWhatIsInFlight) {
   begun.WaitForNotification();
   client.reset();
   EXPECT_TRUE(absl::IsCancelled(status)) << status;
-  over.Notify();
+  over->Notify();
 }
 
 TEST_P(HttpTeacherTest, AnApiKeyIsSent) {
