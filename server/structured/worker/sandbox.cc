@@ -47,6 +47,7 @@ constexpr int kAllowed[] = {
     __NR_timer_settime, __NR_getpid,
     __NR_gettid,        __NR_restart_syscall,
     __NR_getrandom,     __NR_sched_getaffinity,
+    __NR_sigaltstack,
 };
 // System calls that are allowed unless they make memory executable. Their third argument is the
 // protection.
