@@ -15,50 +15,51 @@ namespace taopd {
 namespace cuda {
 namespace {
 
-std::string ArgumentError(const FusedScoringProblem& p, const FusedScoringResult& r) {
-  std::ostringstream problem;
-  if (std::string error = SizesError(p); !error.empty()) return error;
-  if (p.top_k < 0 || p.top_k > std::min<int64_t>(p.vocab_size, kMaxScoringTopK)) {
-    problem << "top_k is " << p.top_k << ", must be in [0, "
-            << std::min<int64_t>(p.vocab_size, kMaxScoringTopK) << "]";
-  } else if (p.num_rows > 0 &&
-             (p.hidden_NH == nullptr || p.lm_head_VH == nullptr || r.log_tail_N == nullptr ||
-              r.log_support_mass_N == nullptr || r.log_sum_exp_N == nullptr)) {
-    problem << "hidden, lm_head, log_tail, log_support_mass and log_sum_exp are needed";
-  } else if (p.top_k > 0 && (r.ids_Nk == nullptr || r.log_probs_Nk == nullptr)) {
-    problem << "ids and log_probs are needed for top_k = " << p.top_k;
-  } else if (p.sampled_ids_N != nullptr &&
-             (r.sampled_log_probs_N == nullptr || r.errors == nullptr)) {
-    problem << "sampled_log_probs and errors are needed with sampled_ids";
-  } else if (p.sampled_ids_N == nullptr && r.sampled_ranks_N != nullptr) {
-    problem << "sampled_ranks needs sampled_ids";
-  } else if (p.num_candidates < 0 ||
-             (p.num_candidates > 0 &&
-              (p.candidate_ids_NM == nullptr || r.candidate_log_probs_NM == nullptr ||
-               r.errors == nullptr))) {
-    problem << "candidate_ids, candidate_log_probs and errors are needed for " << p.num_candidates
-            << " candidates";
+std::string ArgumentError(const FusedScoringProblem& problem, const FusedScoringResult& result) {
+  if (std::string error = SizesError(problem); !error.empty()) return error;
+  std::ostringstream error;
+  if (problem.top_k < 0 || problem.top_k > std::min<int64_t>(problem.vocab_size, kMaxScoringTopK)) {
+    error << "top_k is " << problem.top_k << ", must be in [0, "
+          << std::min<int64_t>(problem.vocab_size, kMaxScoringTopK) << "]";
+  } else if (problem.num_rows > 0 &&
+             (problem.hidden_NH == nullptr || problem.lm_head_VH == nullptr ||
+              result.log_tail_N == nullptr || result.log_support_mass_N == nullptr ||
+              result.log_sum_exp_N == nullptr)) {
+    error << "hidden, lm_head, log_tail, log_support_mass and log_sum_exp are needed";
+  } else if (problem.top_k > 0 && (result.ids_Nk == nullptr || result.log_probs_Nk == nullptr)) {
+    error << "ids and log_probs are needed for top_k = " << problem.top_k;
+  } else if (problem.sampled_ids_N != nullptr &&
+             (result.sampled_log_probs_N == nullptr || result.errors == nullptr)) {
+    error << "sampled_log_probs and errors are needed with sampled_ids";
+  } else if (problem.sampled_ids_N == nullptr && result.sampled_ranks_N != nullptr) {
+    error << "sampled_ranks needs sampled_ids";
+  } else if (problem.num_candidates < 0 ||
+             (problem.num_candidates > 0 &&
+              (problem.candidate_ids_NM == nullptr || result.candidate_log_probs_NM == nullptr ||
+               result.errors == nullptr))) {
+    error << "candidate_ids, candidate_log_probs and errors are needed for "
+          << problem.num_candidates << " candidates";
   }
-  return problem.str();
+  return error.str();
 }
 
 int64_t NumTiles(const FusedScoringProblem& problem) {
   return CeilDiv(problem.vocab_size, kScoringTile);
 }
 
-FusedScoringResult ResultsFrom(const FusedScoringProblem& p, const FusedScoringResult& r,
+FusedScoringResult ResultsFrom(const FusedScoringProblem& problem, const FusedScoringResult& result,
                                int64_t row) {
-  FusedScoringResult out = r;
-  out.ids_Nk = RowsFrom(r.ids_Nk, row, p.top_k);
-  out.log_probs_Nk = RowsFrom(r.log_probs_Nk, row, p.top_k);
-  out.log_tail_N = RowsFrom(r.log_tail_N, row);
-  out.log_support_mass_N = RowsFrom(r.log_support_mass_N, row);
-  out.log_sum_exp_N = RowsFrom(r.log_sum_exp_N, row);
-  out.sampled_log_probs_N = RowsFrom(r.sampled_log_probs_N, row);
-  out.sampled_ranks_N = RowsFrom(r.sampled_ranks_N, row);
-  out.entropy_N = RowsFrom(r.entropy_N, row);
-  out.candidate_log_probs_NM = RowsFrom(r.candidate_log_probs_NM, row, p.num_candidates);
-  out.candidate_log_tail_N = RowsFrom(r.candidate_log_tail_N, row);
+  FusedScoringResult out = result;
+  out.ids_Nk = RowsFrom(result.ids_Nk, row, problem.top_k);
+  out.log_probs_Nk = RowsFrom(result.log_probs_Nk, row, problem.top_k);
+  out.log_tail_N = RowsFrom(result.log_tail_N, row);
+  out.log_support_mass_N = RowsFrom(result.log_support_mass_N, row);
+  out.log_sum_exp_N = RowsFrom(result.log_sum_exp_N, row);
+  out.sampled_log_probs_N = RowsFrom(result.sampled_log_probs_N, row);
+  out.sampled_ranks_N = RowsFrom(result.sampled_ranks_N, row);
+  out.entropy_N = RowsFrom(result.entropy_N, row);
+  out.candidate_log_probs_NM = RowsFrom(result.candidate_log_probs_NM, row, problem.num_candidates);
+  out.candidate_log_tail_N = RowsFrom(result.candidate_log_tail_N, row);
   return out;
 }
 

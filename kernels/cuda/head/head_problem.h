@@ -16,19 +16,20 @@ namespace taopd::cuda {
 inline int64_t LogitsStride(int64_t vocab_size) { return RoundUp(vocab_size, 64); }
 
 // Returns the first problem with the sizes, strides and temperature, or an empty string.
-inline std::string SizesError(const HeadInputs& p) {
-  std::ostringstream problem;
-  if (p.num_rows < 0 || p.hidden_size < 1) {
-    problem << "hidden has shape [" << p.num_rows << ", " << p.hidden_size << "]";
-  } else if (p.vocab_size < 1 || p.vocab_size > std::numeric_limits<int32_t>::max()) {
-    problem << "vocab_size is " << p.vocab_size << ", must be in [1, 2^31)";
-  } else if (p.hidden_stride < p.hidden_size || p.lm_head_stride < p.hidden_size) {
-    problem << "strides are " << p.hidden_stride << " and " << p.lm_head_stride
-            << ", must be at least hidden_size " << p.hidden_size;
-  } else if (!(p.temperature > 0) || !std::isfinite(p.temperature)) {
-    problem << "temperature is " << p.temperature << ", must be positive";
+inline std::string SizesError(const HeadInputs& problem) {
+  std::ostringstream error;
+  if (problem.num_rows < 0 || problem.hidden_size < 1) {
+    error << "hidden has shape [" << problem.num_rows << ", " << problem.hidden_size << "]";
+  } else if (problem.vocab_size < 1 || problem.vocab_size > std::numeric_limits<int32_t>::max()) {
+    error << "vocab_size is " << problem.vocab_size << ", must be in [1, 2^31)";
+  } else if (problem.hidden_stride < problem.hidden_size ||
+             problem.lm_head_stride < problem.hidden_size) {
+    error << "strides are " << problem.hidden_stride << " and " << problem.lm_head_stride
+          << ", must be at least hidden_size " << problem.hidden_size;
+  } else if (!(problem.temperature > 0) || !std::isfinite(problem.temperature)) {
+    error << "temperature is " << problem.temperature << ", must be positive";
   }
-  return problem.str();
+  return error.str();
 }
 
 // Returns the error for a workspace that does not fit even one row.
