@@ -7,6 +7,7 @@
 #include "common/model/batch_parts.h"
 #include "common/model/layers/attention.h"
 #include "common/model/layers/paged_attention.h"
+#include "common/model/layers/recomputed_part.h"
 #include "common/model/parallel/sharded_head.h"
 #include "common/model/weights/lora_weights.h"
 #include "kernels/torch/attention/self_attention.h"
@@ -17,7 +18,6 @@
 #include "kernels/torch/layers/embedding.h"
 #include "kernels/torch/layers/fused_projections.h"
 #include "kernels/torch/layers/gated_mlp.h"
-#include "kernels/torch/layers/norms_and_swiglu.h"
 #include "kernels/torch/parallel_loop.h"
 
 namespace taopd {
@@ -198,23 +198,22 @@ at::Tensor TransformerDecoder::SumOfParts(at::Tensor part) const {
 // The output of each block is added to the residual stream in one step with the norm of the next
 // block.
 template <typename AttentionBlock, typename MlpBlock>
-TensorPair TransformerDecoder::RunLayer(size_t i, const TensorPair& sum_and_norm,
+SumAndNorm TransformerDecoder::RunLayer(size_t i, const SumAndNorm& x,
                                         const AttentionBlock& attention,
                                         const MlpBlock& mlp) const {
   const double eps = config().rms_norm_eps;
-  SumAndNorm next = AddRmsNorm(sum_and_norm.first, attention(i, sum_and_norm.second),
-                               weights_.layers[i].post_attention_norm_H, eps);
-  next = AddRmsNorm(next.sum_NH, mlp(i, next.normed_NH), NormBefore(i + 1), eps);
-  return {next.sum_NH, next.normed_NH};
+  const SumAndNorm middle = AddRmsNorm(x.sum_NH, attention(i, x.normed_NH),
+                                       weights_.layers[i].post_attention_norm_H, eps);
+  return AddRmsNorm(middle.sum_NH, mlp(i, middle.normed_NH), NormBefore(i + 1), eps);
 }
 
 template <typename AttentionBlock, typename MlpBlock>
 at::Tensor TransformerDecoder::RunLayers(const at::Tensor& ids_T, const AttentionBlock& attention,
                                          const MlpBlock& mlp) const {
-  TensorPair x = {Embed(ids_T), at::Tensor()};
-  x.second = RmsNorm(x.first, NormBefore(0), config().rms_norm_eps);
+  SumAndNorm x = {Embed(ids_T), at::Tensor()};
+  x.normed_NH = RmsNorm(x.sum_NH, NormBefore(0), config().rms_norm_eps);
   for (size_t i = 0; i < weights_.layers.size(); ++i) x = RunLayer(i, x, attention, mlp);
-  return x.second;
+  return x.normed_NH;
 }
 
 at::Tensor TransformerDecoder::MlpOfLayer(size_t i, const at::Tensor& x_TH,
@@ -238,9 +237,9 @@ class TransformerDecoder::ForwardPass : public std::enable_shared_from_this<Forw
         packed_(decoder->HasPackedWeights() ? decoder->UpToDateWeights() : nullptr) {}
 
   // Runs layer i, of which the backward pass computes again what `recompute` says.
-  TensorPair RunLayer(size_t i, const TensorPair& x, Recompute recompute) const {
+  SumAndNorm RunLayer(size_t i, const SumAndNorm& x, Recompute recompute) const {
     if (recompute == Recompute::kFull) {
-      const auto run = [self = shared_from_this(), i](const TensorPair& inputs) {
+      const auto run = [self = shared_from_this(), i](const SumAndNorm& inputs) {
         return self->RunLayer(i, inputs, Recompute::kNone);
       };
       const auto norm = [&decoder = decoder_, i](const at::Tensor& sum_TH) {
@@ -251,10 +250,10 @@ class TransformerDecoder::ForwardPass : public std::enable_shared_from_this<Forw
     }
     const auto attention = [&](size_t layer, const at::Tensor& x_TH) {
       if (recompute == Recompute::kNone) return AttentionOfLayer(layer, x_TH);
-      const auto run = [self = shared_from_this(), layer](const TensorPair& inputs) -> TensorPair {
-        return {self->AttentionOfLayer(layer, inputs.first), at::Tensor()};
+      const auto run = [self = shared_from_this(), layer](const at::Tensor& input_TH) {
+        return self->AttentionOfLayer(layer, input_TH);
       };
-      return Recomputed({run, nullptr}, {x_TH, at::Tensor()}).first;
+      return Recomputed(run, x_TH);
     };
     const auto mlp = [&](size_t layer, const at::Tensor& x_TH) {
       return decoder_.MlpOfLayer(layer, x_TH, PackedOf(layer));
@@ -313,19 +312,19 @@ at::Tensor TransformerDecoder::Forward(const PackedBatch& batch, const ForwardOp
   if (batch.token_ids_T.size(0) == 0) {
     return at::empty({0, config().hidden_size}, weights_.final_norm_H.options());
   }
-  const auto marked = [&](const TensorPair& x, size_t layer) {
+  const auto marked = [&](const SumAndNorm& x, size_t layer) {
     const auto& report = options.on_layer_backward;
     return report ? Marked(x, [report, layer] { report(static_cast<int64_t>(layer)); }) : x;
   };
   const auto pass = std::make_shared<const ForwardPass>(this, batch);
-  TensorPair x = marked({Embed(batch.token_ids_T), at::Tensor()}, 0);
-  x.second = RmsNorm(x.first, NormBefore(0), config().rms_norm_eps);
+  SumAndNorm x = marked({Embed(batch.token_ids_T), at::Tensor()}, 0);
+  x.normed_NH = RmsNorm(x.sum_NH, NormBefore(0), config().rms_norm_eps);
   for (size_t i = 0; i < weights_.layers.size(); ++i) {
     // The norm after layer i belongs to the next layer.
     x = marked(x, i + 1);
     x = pass->RunLayer(i, x, options.recompute);
   }
-  return x.second;
+  return x.normed_NH;
 }
 
 at::Tensor TransformerDecoder::Infer(const PagedBatch& batch, KvPages* pages) {

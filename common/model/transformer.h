@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "common/model/decoder.h"
-#include "common/model/layers/recomputed_part.h"
 #include "common/model/layers/rope.h"
 #include "common/model/weights/packed_weights.h"
 #include "common/model/weights/weights.h"
+#include "kernels/torch/layers/norms_and_swiglu.h"
 
 namespace taopd {
 
@@ -74,7 +74,7 @@ class TransformerDecoder final : public Decoder {
                        const MlpBlock& mlp) const;
   // Runs one layer: from the residual stream before it and its norm to those after it.
   template <typename AttentionBlock, typename MlpBlock>
-  TensorPair RunLayer(size_t i, const TensorPair& sum_and_norm, const AttentionBlock& attention,
+  SumAndNorm RunLayer(size_t i, const SumAndNorm& x, const AttentionBlock& attention,
                       const MlpBlock& mlp) const;
   at::Tensor Embed(const at::Tensor& ids_T) const;
   const at::Tensor& NormBefore(size_t layer) const;

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <optional>
+#include <utility>
 
 namespace taopd {
 namespace {
@@ -41,39 +42,38 @@ class RecomputedFunction : public torch::autograd::Function<RecomputedFunction> 
  public:
   // `anchor` requires a gradient and gets none. The parameters are not inputs of this function, and
   // its outputs must be part of the graph even if none of its inputs is.
-  static variable_list forward(AutogradContext* context, const at::Tensor& first,
-                               const std::optional<at::Tensor>& second, const at::Tensor& anchor,
+  static variable_list forward(AutogradContext* context, const at::Tensor& sum,
+                               const std::optional<at::Tensor>& norm, const at::Tensor& anchor,
                                const RecomputedPart& part) {
     context->set_materialize_grads(false);
-    context->save_for_backward({first});
+    context->save_for_backward({sum});
     Keep(context, "part", part);
-    context->saved_data["first_needs"] = first.requires_grad();
-    context->saved_data["second_needs"] = second.has_value() && second->requires_grad();
-    TensorPair outputs;
+    context->saved_data["sum_needs"] = sum.requires_grad();
+    context->saved_data["norm_needs"] = norm.has_value() && norm->requires_grad();
+    SumAndNorm outputs;
     {
       const at::AutoGradMode records(true);
-      outputs =
-          part.run({AsLeaf(first, first.requires_grad()),
-                    AsLeaf(second.value_or(at::Tensor()), second && second->requires_grad())});
+      outputs = part.run({AsLeaf(sum, sum.requires_grad()),
+                          AsLeaf(norm.value_or(at::Tensor()), norm && norm->requires_grad())});
     }
-    variable_list result = {outputs.first.detach()};
-    if (outputs.second.defined()) result.push_back(outputs.second.detach());
+    variable_list result = {outputs.sum_NH.detach()};
+    if (outputs.normed_NH.defined()) result.push_back(outputs.normed_NH.detach());
     return result;
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const RecomputedPart& part = Kept<RecomputedPart>(context, "part");
-    const at::Tensor saved = context->get_saved_variables()[0];
-    at::Tensor second;
-    if (part.second_input) second = part.second_input(saved);
-    const TensorPair inputs = {AsLeaf(saved, context->saved_data["first_needs"].toBool()),
-                               AsLeaf(second, context->saved_data["second_needs"].toBool())};
-    second.reset();
+    const at::Tensor sum = context->get_saved_variables()[0];
+    at::Tensor norm;
+    if (part.norm) norm = part.norm(sum);
+    const SumAndNorm inputs = {AsLeaf(sum, context->saved_data["sum_needs"].toBool()),
+                               AsLeaf(norm, context->saved_data["norm_needs"].toBool())};
+    norm.reset();
     variable_list outputs, upstream;
     {
       const at::AutoGradMode records(true);
-      TensorPair pair = part.run(inputs);
-      const at::Tensor* tensors[] = {&pair.first, &pair.second};
+      const SumAndNorm x = part.run(inputs);
+      const at::Tensor* tensors[] = {&x.sum_NH, &x.normed_NH};
       for (size_t i = 0; i < gradients.size(); ++i) {
         // With adapters, a part and everything before it may have no trained parameters.
         if (!gradients[i].defined() || !tensors[i]->requires_grad()) continue;
@@ -83,20 +83,21 @@ class RecomputedFunction : public torch::autograd::Function<RecomputedFunction> 
     }
     gradients.clear();
     if (!outputs.empty()) torch::autograd::backward(outputs, upstream);
-    return {inputs.first.grad(), inputs.second.defined() ? inputs.second.grad() : at::Tensor(),
-            at::Tensor(), at::Tensor()};
+    return {inputs.sum_NH.grad(),
+            inputs.normed_NH.defined() ? inputs.normed_NH.grad() : at::Tensor(), at::Tensor(),
+            at::Tensor()};
   }
 };
 
 class MarkedFunction : public torch::autograd::Function<MarkedFunction> {
  public:
-  static variable_list forward(AutogradContext* context, const at::Tensor& first,
-                               const std::optional<at::Tensor>& second,
+  static variable_list forward(AutogradContext* context, const at::Tensor& sum,
+                               const std::optional<at::Tensor>& norm,
                                const std::function<void()>& on_backward) {
     context->set_materialize_grads(false);
     Keep(context, "on_backward", on_backward);
-    if (!second.has_value()) return {first.detach()};
-    return {first.detach(), second->detach()};
+    if (!norm.has_value()) return {sum.detach()};
+    return {sum.detach(), norm->detach()};
   }
 
   // Autograd runs this node after all gradients have arrived. The nodes that add to .grad run
@@ -109,23 +110,30 @@ class MarkedFunction : public torch::autograd::Function<MarkedFunction> {
   }
 };
 
-TensorPair AsPair(const variable_list& tensors) {
+SumAndNorm AsSumAndNorm(const variable_list& tensors) {
   return {tensors[0], tensors.size() > 1 ? tensors[1] : at::Tensor()};
 }
 
 }  // namespace
 
-TensorPair Recomputed(const RecomputedPart& part, const TensorPair& inputs) {
+SumAndNorm Recomputed(const RecomputedPart& part, const SumAndNorm& inputs) {
   if (!at::GradMode::is_enabled()) return part.run(inputs);
-  const at::Tensor anchor = at::empty({0}, inputs.first.options()).requires_grad_(true);
-  return AsPair(RecomputedFunction::apply(inputs.first, Optional(inputs.second), anchor, part));
+  const at::Tensor anchor = at::empty({0}, inputs.sum_NH.options()).requires_grad_(true);
+  return AsSumAndNorm(
+      RecomputedFunction::apply(inputs.sum_NH, Optional(inputs.normed_NH), anchor, part));
 }
 
-TensorPair Marked(const TensorPair& tensors, std::function<void()> on_backward) {
+at::Tensor Recomputed(const std::function<at::Tensor(const at::Tensor& input)>& run,
+                      const at::Tensor& input) {
+  const auto part = [run](const SumAndNorm& x) -> SumAndNorm { return {run(x.sum_NH), {}}; };
+  return Recomputed(RecomputedPart{part, nullptr}, {input, {}}).sum_NH;
+}
+
+SumAndNorm Marked(const SumAndNorm& x, std::function<void()> on_backward) {
   const bool records =
-      tensors.first.requires_grad() || (tensors.second.defined() && tensors.second.requires_grad());
-  if (!at::GradMode::is_enabled() || !records) return tensors;
-  return AsPair(MarkedFunction::apply(tensors.first, Optional(tensors.second), on_backward));
+      x.sum_NH.requires_grad() || (x.normed_NH.defined() && x.normed_NH.requires_grad());
+  if (!at::GradMode::is_enabled() || !records) return x;
+  return AsSumAndNorm(MarkedFunction::apply(x.sum_NH, Optional(x.normed_NH), on_backward));
 }
 
 }  // namespace taopd

@@ -9,30 +9,29 @@
 #include <ATen/ATen.h>
 
 #include <functional>
-#include <utility>
+
+#include "kernels/torch/layers/norms_and_swiglu.h"
 
 namespace taopd {
-
-// Two tensors that go from layer to layer: the residual stream and its norm. Either may be
-// undefined.
-using TensorPair = std::pair<at::Tensor, at::Tensor>;
 
 struct RecomputedPart {
   // Computes the outputs from the inputs. Runs in the forward pass and again in the backward pass,
   // so everything that it refers to must live until then.
-  std::function<TensorPair(const TensorPair& inputs)> run;
-  // Returns the second input from the first, without gradients. If this is empty, the second input
-  // is undefined.
-  std::function<at::Tensor(const at::Tensor& first)> second_input;
+  std::function<SumAndNorm(const SumAndNorm& inputs)> run;
+  // Returns the norm of a sum, without gradients. If this is empty, inputs.normed_NH is undefined.
+  std::function<at::Tensor(const at::Tensor& sum_NH)> norm;
 };
 
-// Returns part.run(inputs). Keeps only inputs.first for the backward pass. The gradients of the
+// Returns part.run(inputs). Keeps only inputs.sum_NH for the backward pass. The gradients of the
 // parameters that `run` uses are added to their .grad by a nested backward pass.
-TensorPair Recomputed(const RecomputedPart& part, const TensorPair& inputs);
+SumAndNorm Recomputed(const RecomputedPart& part, const SumAndNorm& inputs);
+// Does the same for a part that computes one tensor from one.
+at::Tensor Recomputed(const std::function<at::Tensor(const at::Tensor& input)>& run,
+                      const at::Tensor& input);
 
-// Returns `tensors` unchanged. `on_backward` is called when the backward pass has computed the
-// gradients of both, and therefore of everything that was computed from them, and has added the
-// gradients of all parameters used on the way to their .grad.
-TensorPair Marked(const TensorPair& tensors, std::function<void()> on_backward);
+// Returns `x`, whose norm may be undefined, unchanged. `on_backward` is called when the backward
+// pass has computed the gradients of both tensors, and therefore of everything that was computed
+// from them, and has added the gradients of all parameters used on the way to their .grad.
+SumAndNorm Marked(const SumAndNorm& x, std::function<void()> on_backward);
 
 }  // namespace taopd
