@@ -132,12 +132,11 @@ class TorchEngine final : public InferenceEngine {
     stats.num_waiting = scheduler_.num_waiting();
     stats.num_running = scheduler_.num_running();
     stats.queued_tokens = scheduler_.queued_tokens();
-    const SchedulerStats scheduler = scheduler_.stats();
-    stats.num_preempted = scheduler.num_preempted;
-    stats.prefix_query_tokens = scheduler.prefix_query_tokens;
-    stats.prefix_hit_tokens = scheduler.prefix_hit_tokens;
-    stats.kv_blocks_in_use = scheduler.blocks_in_use;
-    stats.num_kv_blocks = scheduler.num_blocks;
+    stats.num_preempted = scheduler_.stats().num_preempted;
+    stats.prefix_query_tokens = scheduler_.stats().prefix_query_tokens;
+    stats.prefix_hit_tokens = scheduler_.stats().prefix_hit_tokens;
+    stats.kv_blocks_in_use = scheduler_.pool().num_in_use();
+    stats.num_kv_blocks = scheduler_.pool().num_blocks();
     if (const absl::Status health = decoder_->Health(); !health.ok()) {
       stats.device_failed = true;
       stats.device_error = std::string(health.message());

@@ -395,13 +395,4 @@ std::vector<std::pair<std::unique_ptr<Sequence>, absl::Status>> Scheduler::TakeD
   return std::exchange(dropped_, {});
 }
 
-SchedulerStats Scheduler::stats() const {
-  SchedulerStats stats = stats_;
-  stats.num_evicted_blocks = pool_.num_evictions();
-  stats.blocks_in_use = pool_.num_in_use();
-  stats.blocks_cached = pool_.num_cached();
-  stats.num_blocks = pool_.num_blocks();
-  return stats;
-}
-
 }  // namespace taopd

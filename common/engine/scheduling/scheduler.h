@@ -124,10 +124,6 @@ struct SchedulerStats {
   // Prefix cache, counted at each admission: tokens looked up, and tokens found and used.
   uint64_t prefix_query_tokens = 0;
   uint64_t prefix_hit_tokens = 0;
-  uint64_t num_evicted_blocks = 0;
-  int64_t blocks_in_use = 0;
-  int64_t blocks_cached = 0;  // not in use, but findable
-  int64_t num_blocks = 0;
 };
 
 class Scheduler {
@@ -181,7 +177,7 @@ class Scheduler {
   int64_t queued_tokens() const { return waiting_.num_tokens(); }
   // Returns the waiting work of one client, preempted sequences aside.
   QueueLoad WaitingOf(const std::string& client) const { return waiting_.WaitingOf(client); }
-  SchedulerStats stats() const;
+  const SchedulerStats& stats() const { return stats_; }
   // Returns whether the engine's thread has something to do.
   bool has_work() const { return num_waiting() > 0 || num_running() > 0 || !dropped_.empty(); }
   const BlockPool& pool() const { return pool_; }

@@ -133,7 +133,7 @@ uint64_t RunOnce(uint64_t seed, int64_t num_steps, Totals* totals) {
   totals->num_checked_results += engine.num_checked_results();
   totals->num_preempted += scheduler.stats().num_preempted;
   totals->num_hit_tokens += scheduler.stats().prefix_hit_tokens;
-  totals->num_evictions += scheduler.stats().num_evicted_blocks;
+  totals->num_evictions += scheduler.pool().num_evictions();
   return engine.digest();
 }
 

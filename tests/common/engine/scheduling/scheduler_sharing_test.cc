@@ -91,7 +91,7 @@ TEST_F(SchedulerSharingTest, AFollowerTakesOverFromACancelledLeader) {
   EXPECT_EQ(Step(), "1[0,4)");
   scheduler_->Cancel(1);
   EXPECT_EQ(Step(), "2[4,7)s+3");
-  EXPECT_EQ(scheduler_->stats().blocks_in_use, 2);
+  EXPECT_EQ(scheduler_->pool().num_in_use(), 2);
   scheduler_->Cancel(2);
   EXPECT_EQ(Step(), "3[7,8)s");
 }
@@ -104,8 +104,8 @@ TEST_F(SchedulerSharingTest, FollowersOfAFailedLeaderStartAgain) {
   const StepPlan plan = scheduler_->Schedule();
   leader->status = absl::InternalError("failed");
   Complete(plan);
-  EXPECT_EQ(scheduler_->stats().blocks_in_use, 0);
-  EXPECT_EQ(scheduler_->stats().blocks_cached, 0);  // failed prefixes cannot be found
+  EXPECT_EQ(scheduler_->pool().num_in_use(), 0);
+  EXPECT_EQ(scheduler_->pool().num_cached(), 0);  // failed prefixes cannot be found
   EXPECT_EQ(Step(), "2[0,7)s+3");
 }
 
@@ -131,7 +131,7 @@ TEST_F(SchedulerSharingTest, CachedBlocksAreUsedUpToTheLastTokenOfAGeneration) {
   Make(Limits(8, 64, 100));
   Add(Generation(Prompt(12, 1), 1));
   EXPECT_EQ(Step(), "1[0,12)s");
-  EXPECT_EQ(scheduler_->stats().blocks_cached, 3);
+  EXPECT_EQ(scheduler_->pool().num_cached(), 3);
   Add(Generation(Prompt(12, 1), 1));  // token 11 is fed, and with it its block
   EXPECT_EQ(Step(), "2[8,12)s");
   Add(Generation(Prompt(13, 1), 1));
@@ -184,7 +184,7 @@ TEST_F(SchedulerSharingTest, WeightsSaltAndReleaseCacheSeparatePrefixes) {
   EXPECT_EQ(rows(""), "[0,9)s");
   EXPECT_EQ(rows(""), "[8,9)s");
   scheduler_->ReleaseCache();
-  EXPECT_EQ(scheduler_->stats().blocks_cached, 0);
+  EXPECT_EQ(scheduler_->pool().num_cached(), 0);
   EXPECT_EQ(rows(""), "[0,9)s");
 }
 
@@ -240,7 +240,7 @@ TEST_F(SchedulerSharingTest, APreemptedSequenceFindsItsOwnBlocksAgain) {
   EXPECT_EQ(victim->num_computed, 12);
   EXPECT_EQ(Step(), "1[12,13)s");
   EXPECT_EQ(scheduler_->stats().num_preempted, 1u);
-  EXPECT_EQ(scheduler_->stats().num_evicted_blocks, 1u);  // the last one of request 2
+  EXPECT_EQ(scheduler_->pool().num_evictions(), 1u);  // the last one of request 2
   for (int i = 0; i < 3; ++i) Step();
   EXPECT_EQ(Step(), "2[8,13)s");
 }

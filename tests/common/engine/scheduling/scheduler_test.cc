@@ -22,7 +22,7 @@ TEST_F(SchedulerTest, PrefillsThenDecodesUntilTheLastTokenIsSampled) {
   EXPECT_EQ(Step(), "1[3,4)s 2[4,5)s");
   EXPECT_EQ(Step(), "2[5,6)s");  // the third token is never fed
   EXPECT_FALSE(scheduler_->has_work());
-  EXPECT_EQ(scheduler_->stats().blocks_in_use, 0);
+  EXPECT_EQ(scheduler_->pool().num_in_use(), 0);
 }
 
 // A sequence sits a step out while the mask of its grammar is made: nothing is sampled.
@@ -269,7 +269,7 @@ TEST_F(SchedulerTest, DeadlinesEndWaitingAndRunningWork) {
   EXPECT_EQ(scheduler_->num_running(), 1);
   EXPECT_EQ(Step(), "");
   EXPECT_THAT(Dropped(), ElementsAre(Pair(4, absl::StatusCode::kDeadlineExceeded)));
-  EXPECT_EQ(scheduler_->stats().blocks_in_use, 0);
+  EXPECT_EQ(scheduler_->pool().num_in_use(), 0);
   EXPECT_FALSE(scheduler_->has_work());
 }
 
@@ -284,7 +284,7 @@ TEST_F(SchedulerTest, DropAllEmptiesEverything) {
   EXPECT_FALSE(scheduler_->has_work());
   EXPECT_EQ(scheduler_->num_running(), 0);
   EXPECT_EQ(scheduler_->queued_tokens(), 0);
-  EXPECT_EQ(scheduler_->stats().blocks_in_use, 0);
+  EXPECT_EQ(scheduler_->pool().num_in_use(), 0);
   AddGeneration(2);
   EXPECT_EQ(Step(), "6[0,2)s");
 }
