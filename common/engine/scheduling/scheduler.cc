@@ -166,8 +166,7 @@ bool Scheduler::MakeWritable(Sequence* sequence, int64_t end, PlanDraft* draft) 
     }
     if (pool_.num_references(block) > 1) {
       const int32_t copy = pool_.Allocate();
-      draft->plan.copies.push_back({block, copy});
-      draft->copiers.push_back(sequence);
+      draft->plan.copies.push_back({block, copy, sequence});
       pool_.Release(block);
       block = copy;
     }
@@ -212,19 +211,18 @@ void Scheduler::Preempt(Sequence* sequence, PlanDraft* draft) {
 
 void Scheduler::RemoveFromPlan(Sequence* sequence, PlanDraft* draft) {
   std::vector<ScheduledRows>& rows = draft->plan.rows;
-  const auto planned = std::find_if(rows.begin(), rows.end(),
-                                    [&](const auto& item) { return item.sequence == sequence; });
+  std::vector<BlockCopy>& copies = draft->plan.copies;
+  const auto is_own = [&](const auto& item) { return item.sequence == sequence; };
+  const auto planned = std::find_if(rows.begin(), rows.end(), is_own);
   if (planned != rows.end()) {
     draft->budget += planned->count;
     rows.erase(planned);
   }
-  const auto copier = std::find(draft->copiers.begin(), draft->copiers.end(), sequence);
-  if (copier == draft->copiers.end()) return;
-  const auto copy = draft->plan.copies.begin() + (copier - draft->copiers.begin());
+  const auto copy = std::find_if(copies.begin(), copies.end(), is_own);
+  if (copy == copies.end()) return;
   const int32_t source = copy->from;
-  draft->plan.copies.erase(copy);
-  draft->copiers.erase(copier);
-  const bool still_read = std::any_of(draft->plan.copies.begin(), draft->plan.copies.end(),
+  copies.erase(copy);
+  const bool still_read = std::any_of(copies.begin(), copies.end(),
                                       [&](const BlockCopy& other) { return other.from == source; });
   const auto held = std::find(draft->held_sources.begin(), draft->held_sources.end(), source);
   if (!still_read && held != draft->held_sources.end()) {

@@ -102,6 +102,7 @@ struct ScheduledRows {
 struct BlockCopy {
   int32_t from = 0;
   int32_t to = 0;
+  const Sequence* sequence = nullptr;  // writes to the copy
 };
 
 struct StepPlan {
@@ -192,7 +193,6 @@ class Scheduler {
     StepPlan plan;
     int64_t budget = 0;                 // rows that may still be added
     int64_t num_reserved = 0;           // NumReservedBlocks() during admission
-    std::vector<Sequence*> copiers;     // copiers[i] asked for plan.copies[i]
     std::vector<int32_t> held_sources;  // blocks that are released when the plan is complete
     bool preempted = false;
     bool full_of_decodes = false;  // decoding sequences use the whole budget
