@@ -1,5 +1,5 @@
-// The part of the Scheduler that admits sequences, makes room for them and finds prefixes. The rest
-// is in scheduler.cc.
+// The part of the Scheduler that admits sequences and makes room for them. The rest is in
+// scheduler.cc.
 #include <algorithm>
 
 #include "common/engine/scheduling/scheduler.h"
@@ -64,7 +64,7 @@ Scheduler::Admission Scheduler::AdmitInTurn(Sequence* next, bool others_wait, Pl
   const bool may_run_uncached = MayRunUncached(*next);
   if (may_run_uncached && draft->crowded && next->num_rows_needed() > draft->budget)
     return Admission::kNoRows;
-  if (others_wait && !SharesWith(*next, NumBlocksToAdmit(*next)).OtherHoldsAsMuch())
+  if (others_wait && !SharesWith(*next, sharing_.NumBlocksToAdmit(*next)).OtherHoldsAsMuch())
     return Admission::kNoRoom;
   const bool may_preempt = IsShared() && !may_run_uncached;
   return Admit(next, may_preempt ? PreemptionLimit::kShare : PreemptionLimit::kNothing, draft);
@@ -93,15 +93,15 @@ Sequence* Scheduler::NoteWaitOfOldest() {
 Scheduler::Admission Scheduler::TryAdmit(Sequence* sequence, PlanDraft* draft) {
   if (sequence->generates() && num_generating_ >= NumSlots()) return Admission::kNoSlot;
   const int64_t num_spare = NumSpareBlocks(draft->num_reserved);
-  if (Sequence* const leader = LeaderOf(*sequence)) {
+  if (Sequence* const leader = sharing_.LeaderOf(*sequence)) {
     if (num_spare < 1) return Admission::kNoRoom;
     StartFollowing(sequence, leader, draft);
     return Admission::kAdmitted;
   }
-  const CachedPrefix prefix = FindPrefix(*sequence);
-  if (draft->budget > 0 && WaitsForPrefix(sequence, prefix)) return Admission::kWaitsForPrefix;
+  const CachedPrefix prefix = sharing_.Find(*sequence);
+  if (draft->budget > 0 && sharing_.WaitsFor(sequence, prefix)) return Admission::kWaitsForPrefix;
   // A single sequence may take everything.
-  if (pool_.num_in_use() > 0 && NumNewBlocks(*sequence, prefix) > num_spare)
+  if (pool_.num_in_use() > 0 && sharing_.NumNewBlocks(*sequence, prefix) > num_spare)
     return Admission::kNoRoom;
   if (draft->budget == 0) return Admission::kNoRows;
   StartPrompt(sequence, prefix, draft);
@@ -112,12 +112,7 @@ void Scheduler::StartPrompt(Sequence* sequence, const CachedPrefix& prefix, Plan
   const int64_t num_rows = sequence->num_rows_needed();
   const int64_t num_cached = static_cast<int64_t>(prefix.blocks.size()) * pool_.block_tokens();
   MoveToRunning(sequence, num_rows - num_cached, /*uncached=*/false);
-  Sequence::Scheduling& scheduling = sequence->scheduling;
-  for (int32_t block : prefix.blocks) pool_.AddReference(block);
-  sequence->blocks = prefix.blocks;
-  sequence->num_computed = num_cached;
-  scheduling.num_published = static_cast<int64_t>(prefix.blocks.size());
-  scheduling.prefix_entry = prefix.entry;
+  sharing_.Start(sequence, prefix);
   if (pool_.prefix_caching()) {
     stats_.prefix_query_tokens += static_cast<uint64_t>(num_rows);
     stats_.prefix_hit_tokens += static_cast<uint64_t>(num_cached);
@@ -129,11 +124,7 @@ void Scheduler::StartPrompt(Sequence* sequence, const CachedPrefix& prefix, Plan
   draft->num_reserved +=
       pool_.NumBlocksFor(num_rows) - static_cast<int64_t>(sequence->blocks.size());
   AddRows(sequence, count, draft);
-  Announce(sequence);
-  if (SharesPrompt(*sequence, *sequence)) {
-    leaders_[scheduling.prompt_hash] = sequence;
-    JoinWaitingFollowers(sequence, draft);
-  }
+  if (SharesPrompt(*sequence, *sequence)) JoinWaitingFollowers(sequence, draft);
 }
 
 int64_t Scheduler::NumReservedBlocks() const {
@@ -161,19 +152,9 @@ ClientShares Scheduler::SharesWith(const Sequence& sequence, int64_t num_blocks)
   return shares;
 }
 
-int64_t Scheduler::NumBlocksToAdmit(const Sequence& sequence) const {
-  return LeaderOf(sequence) != nullptr ? 1 : NumNewBlocks(sequence, FindPrefix(sequence));
-}
-
-int64_t Scheduler::NumNewBlocks(const Sequence& sequence, const CachedPrefix& prefix) const {
-  return pool_.NumBlocksFor(sequence.num_rows_needed()) -
-         std::count_if(prefix.blocks.begin(), prefix.blocks.end(),
-                       [&](int32_t block) { return pool_.num_references(block) > 0; });
-}
-
 bool Scheduler::MakeRoom(Sequence* sequence, PreemptionLimit limit, PlanDraft* draft) {
   using Resource = ClientShares::Resource;
-  const int64_t num_blocks = NumBlocksToAdmit(*sequence);
+  const int64_t num_blocks = sharing_.NumBlocksToAdmit(*sequence);
   ClientShares shares = SharesWith(*sequence, num_blocks);
   // A sequence that gives up its slot also frees its row of the step.
   bool lacks_slot = (sequence->generates() && num_generating_ >= NumSlots()) || draft->budget == 0;
@@ -181,7 +162,7 @@ bool Scheduler::MakeRoom(Sequence* sequence, PreemptionLimit limit, PlanDraft* d
   std::vector<Sequence*> victims;
   while (lacks_slot || num_missing > 0) {
     const Resource resource = lacks_slot ? Resource::kSlots : Resource::kBlocks;
-    Sequence* const victim = shares.RemoveVictim(resource, limit, LeaderOf(*sequence));
+    Sequence* const victim = shares.RemoveVictim(resource, limit, sharing_.LeaderOf(*sequence));
     if (victim == nullptr && !lacks_slot && limit == PreemptionLimit::kAll)
       break;  // a single sequence fits
     if (victim == nullptr) return false;
@@ -240,99 +221,10 @@ int64_t Scheduler::NumSlots() const {
   return std::min(limits_.max_num_seqs, limits_.max_num_batched_tokens);
 }
 
-Sequence* Scheduler::LeaderOf(const Sequence& sequence) const {
-  const auto found = leaders_.find(sequence.scheduling.prompt_hash);
-  if (found == leaders_.end()) return nullptr;
-  Sequence* const leader = found->second;
-  const bool joinable =
-      !leader->scheduling.stale && leader->status.ok() && SharesPrompt(*leader, sequence);
-  return joinable ? leader : nullptr;
-}
-
-int64_t Scheduler::NumReusableTokens(const Sequence& sequence) const {
-  const int64_t num_tokens = sequence.num_rows_needed() - 1;
-  const bool unscored =
-      sequence.scores() && sequence.next_scored_row < sequence.num_prompt_tokens() - 1;
-  return unscored ? std::min(num_tokens, sequence.next_scored_row) : num_tokens;
-}
-
-Scheduler::CachedPrefix Scheduler::FindPrefix(const Sequence& sequence) const {
-  CachedPrefix prefix;
-  if (!pool_.prefix_caching()) return prefix;
-  const int64_t num_blocks = NumReusableTokens(sequence) / pool_.block_tokens();
-  for (int64_t block = 0; block < num_blocks; ++block) {
-    const auto found = pool_.Find(KeyOf(sequence, block, prefix.entry));
-    if (!found) break;
-    prefix.blocks.push_back(found->block);
-    prefix.entry = found->entry;
-  }
-  return prefix;
-}
-
-bool Scheduler::WaitsForPrefix(Sequence* sequence, const CachedPrefix& prefix) const {
-  if (!pool_.prefix_caching()) return false;
-  const int64_t next = static_cast<int64_t>(prefix.blocks.size());
-  if ((next + 1) * pool_.block_tokens() > NumReusableTokens(*sequence)) return false;
-  const auto found = announced_.find(KeyOf(*sequence, next, prefix.entry));
-  if (found == announced_.end()) return false;
-  Sequence::Scheduling& scheduling = sequence->scheduling;
-  if (scheduling.waited_for != found->second->handle) {
-    scheduling.waited_for = found->second->handle;
-    ++scheduling.num_waits;
-  }
-  return scheduling.num_waits <= kMaxPrefixWaits;
-}
-
-PrefixKey Scheduler::KeyOf(const Sequence& sequence, int64_t block, uint64_t parent) const {
-  PrefixKey key;
-  key.parent = parent;
-  if (block == 0) {
-    key.weight_version = weight_version_;
-    key.salt = sequence.request.cache_salt;
-  }
-  key.token_ids.reserve(pool_.block_tokens());
-  for (int64_t i = block * pool_.block_tokens(); i < (block + 1) * pool_.block_tokens(); ++i)
-    key.token_ids.push_back(sequence.token(i));
-  return key;
-}
-
-void Scheduler::PublishComputed(Sequence* sequence) {
-  Sequence::Scheduling& scheduling = sequence->scheduling;
-  if (!pool_.prefix_caching() || scheduling.stale) return;
-  Withdraw(sequence);
-  const int64_t num_full = sequence->num_computed / pool_.block_tokens();
-  for (; scheduling.num_published < num_full; ++scheduling.num_published) {
-    scheduling.prefix_entry =
-        pool_.Publish(sequence->blocks[scheduling.num_published],
-                      KeyOf(*sequence, scheduling.num_published, scheduling.prefix_entry));
-  }
-  Announce(sequence);
-}
-
-void Scheduler::Announce(Sequence* sequence) {
-  Sequence::Scheduling& scheduling = sequence->scheduling;
-  const bool computes_next_block =
-      (scheduling.num_published + 1) * pool_.block_tokens() <= sequence->num_rows_needed();
-  if (!pool_.prefix_caching() || scheduling.stale || !computes_next_block) return;
-  scheduling.announced =
-      announced_
-          .emplace(KeyOf(*sequence, scheduling.num_published, scheduling.prefix_entry), sequence)
-          .second;
-}
-
-void Scheduler::Withdraw(Sequence* sequence) {
-  Sequence::Scheduling& scheduling = sequence->scheduling;
-  if (!std::exchange(scheduling.announced, false)) return;
-  announced_.erase(KeyOf(*sequence, scheduling.num_published, scheduling.prefix_entry));
-}
-
 void Scheduler::SetWeightVersion(uint64_t version) {
-  if (version == weight_version_) return;
-  for (const auto& [admission, sequence] : running_) {
-    Withdraw(sequence.get());
-    sequence->scheduling.stale = true;
-  }
-  weight_version_ = version;
+  if (version == sharing_.weight_version()) return;
+  for (const auto& [admission, sequence] : running_) sharing_.Expire(sequence.get());
+  sharing_.set_weight_version(version);
 }
 
 void Scheduler::ReleaseCache() { pool_.ReleaseCache(); }

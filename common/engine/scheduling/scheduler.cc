@@ -199,12 +199,9 @@ void Scheduler::Preempt(Sequence* sequence, PlanDraft* draft) {
     sequence->scheduling.preempted_in = num_plans_;
   }
   ReleaseBlocks(sequence, draft);
-  Sequence::Scheduling& scheduling = sequence->scheduling;
   sequence->num_computed = 0;
-  scheduling.num_published = 0;
-  scheduling.prefix_entry = 0;
-  scheduling.stale = false;
-  scheduling.state = State::kPreempted;
+  sequence->scheduling.published = {};
+  sequence->scheduling.state = State::kPreempted;
   waiting_.Return(std::move(owned));
   ++stats_.num_preempted;
 }
@@ -270,44 +267,11 @@ void Scheduler::Advance(const StepPlan& plan) {
     if (!sequence->generates() && sequence->num_computed == sequence->num_rows_needed())
       sequence->finished = true;
     if (plan.uncached) continue;
-    PublishComputed(sequence);
+    sharing_.Publish(sequence);
     if (!rows.samples) continue;
     waiting_.Charge(sequence->request.client, 1 + static_cast<int64_t>(rows.followers.size()));
-    Fork(sequence);
+    sharing_.Fork(sequence);
   }
-}
-
-void Scheduler::Fork(Sequence* leader) {
-  Sequence::Scheduling& scheduling = leader->scheduling;
-  for (Sequence* follower : std::exchange(scheduling.followers, {})) {
-    follower->blocks = leader->blocks;
-    for (int32_t block : follower->blocks) pool_.AddReference(block);
-    follower->num_computed = std::min(leader->num_computed, follower->num_tokens() - 1);
-    follower->scheduling.leader = nullptr;
-    follower->scheduling.num_published = scheduling.num_published;
-    follower->scheduling.prefix_entry = scheduling.prefix_entry;
-    follower->scheduling.stale = scheduling.stale;
-  }
-  const auto found = leaders_.find(scheduling.prompt_hash);
-  if (found != leaders_.end() && found->second == leader) leaders_.erase(found);
-}
-
-void Scheduler::Promote(Sequence* leader) {
-  std::vector<Sequence*> followers = std::exchange(leader->scheduling.followers, {});
-  if (followers.empty()) return;
-  Sequence* const new_leader = followers.front();
-  followers.erase(followers.begin());
-  for (Sequence* follower : followers) follower->scheduling.leader = new_leader;
-  Sequence::Scheduling& scheduling = new_leader->scheduling;
-  scheduling.leader = nullptr;
-  scheduling.followers = std::move(followers);
-  scheduling.num_published = leader->scheduling.num_published;
-  scheduling.prefix_entry = leader->scheduling.prefix_entry;
-  scheduling.stale = leader->scheduling.stale;
-  new_leader->blocks = std::exchange(leader->blocks, {});
-  new_leader->num_computed = leader->num_computed;
-  leaders_[scheduling.prompt_hash] = new_leader;
-  Announce(new_leader);
 }
 
 std::unique_ptr<Sequence> Scheduler::RemoveRunning(Sequence* sequence) {
@@ -315,17 +279,9 @@ std::unique_ptr<Sequence> Scheduler::RemoveRunning(Sequence* sequence) {
   TAOPD_CHECK(position != running_.end() && position->second.get() == sequence);
   std::unique_ptr<Sequence> owned = std::move(position->second);
   running_.erase(position);
-  Sequence::Scheduling& scheduling = owned->scheduling;
-  if (scheduling.leader != nullptr) {
-    std::erase(scheduling.leader->scheduling.followers, sequence);
-    scheduling.leader = nullptr;
-  }
-  Withdraw(sequence);
-  const auto found = leaders_.find(scheduling.prompt_hash);
-  if (found != leaders_.end() && found->second == sequence) leaders_.erase(found);
-  Promote(sequence);
-  num_generating_ -= !scheduling.uncached && owned->generates();
-  num_uncached_running_ -= scheduling.uncached;
+  sharing_.Leave(sequence);
+  num_generating_ -= !owned->scheduling.uncached && owned->generates();
+  num_uncached_running_ -= owned->scheduling.uncached;
   return owned;
 }
 

@@ -39,7 +39,7 @@
 //   Sequences that only score pass those that wait because enough sequences generate.
 //   Followers join their leader as soon as it is admitted.
 //   A sequence whose next block is just being computed by another one waits for it. It does so for
-//     at most kMaxPrefixWaits others.
+//     at most PrefixSharing::kMaxWaits others.
 //   Sequences that run without the pool have steps of their own: every second step while there is
 //     other work.
 // A client that was idle starts with the count of the least served client that has work, or its
@@ -63,13 +63,12 @@
 #include <memory>
 #include <set>
 #include <string>
-#include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "common/engine/scheduling/block_pool.h"
 #include "common/engine/scheduling/client_shares.h"
+#include "common/engine/scheduling/prefix_sharing.h"
 #include "common/engine/scheduling/sequence.h"
 #include "common/engine/scheduling/waiting_queue.h"
 
@@ -129,8 +128,6 @@ struct SchedulerStats {
 
 class Scheduler {
  public:
-  // A sequence waits for the blocks of at most this many others.
-  static constexpr int kMaxPrefixWaits = 4;
   // A sequence waits for at most this many steps after it has become the oldest.
   static constexpr int kMaxStepsWaited = 64;
 
@@ -186,7 +183,6 @@ class Scheduler {
  private:
   using State = Sequence::Scheduling::State;
   using PreemptionLimit = ClientShares::PreemptionLimit;
-  using ByAdmission = std::map<uint64_t, std::unique_ptr<Sequence>>;
 
   // A plan in the making.
   struct PlanDraft {
@@ -205,11 +201,6 @@ class Scheduler {
     kNoSlot,
     kNoRoom,  // not enough blocks
     kNoRows,  // nothing is left of the step's budget
-  };
-
-  struct CachedPrefix {
-    std::vector<int32_t> blocks;
-    uint64_t entry = 0;  // of the last block
   };
 
   // Functions of scheduler.cc: what a step computes of the running sequences, and how they end.
@@ -231,10 +222,6 @@ class Scheduler {
   void Preempt(Sequence* sequence, PlanDraft* draft);
   void RemoveFromPlan(Sequence* sequence, PlanDraft* draft);
   void ReleaseBlocks(Sequence* sequence, PlanDraft* draft);
-  // Gives the followers of a leader, whose prompt is complete, its blocks.
-  void Fork(Sequence* leader);
-  // Makes the first follower of a leader that leaves the new leader.
-  void Promote(Sequence* leader);
   // Removes a sequence from the running ones.
   std::unique_ptr<Sequence> RemoveRunning(Sequence* sequence);
   // Forgets a sequence that is done or dropped.
@@ -276,43 +263,18 @@ class Scheduler {
   int64_t NumSpareBlocks(int64_t num_reserved) const {
     return pool_.num_available() - num_reserved - std::max<int64_t>(1, pool_.num_blocks() / 64);
   }
-  // Returns the number of blocks that the admission of a sequence takes: in all, and if it computes
-  // its prompt itself after this prefix.
-  int64_t NumBlocksToAdmit(const Sequence& sequence) const;
-  int64_t NumNewBlocks(const Sequence& sequence, const CachedPrefix& prefix) const;
   // Returns the clients' shares of slots and blocks, without and with a sequence to be admitted.
   ClientShares SharesOfClients() const;
   ClientShares SharesWith(const Sequence& sequence, int64_t num_blocks) const;
 
-  // Functions of admission.cc on prefixes that sequences share.
-
-  // Returns the running sequence that computes the same prompt, or null.
-  Sequence* LeaderOf(const Sequence& sequence) const;
-  CachedPrefix FindPrefix(const Sequence& sequence) const;
-  // Returns whether another sequence is computing the next block after the prefix. Counts how often
-  // the sequence waits.
-  bool WaitsForPrefix(Sequence* sequence, const CachedPrefix& prefix) const;
-  PrefixKey KeyOf(const Sequence& sequence, int64_t block, uint64_t parent) const;
-  // Returns how many tokens of a cached prefix the sequence could use.
-  int64_t NumReusableTokens(const Sequence& sequence) const;
-  // Makes the blocks findable that the sequence has computed in full.
-  void PublishComputed(Sequence* sequence);
-  // Records that others may wait for the sequence's next block, or that they may not any more.
-  void Announce(Sequence* sequence);
-  void Withdraw(Sequence* sequence);
-
   const SchedulerLimits limits_;
   BlockPool pool_;
+  PrefixSharing sharing_{&pool_};
   WaitingQueue waiting_;
-  ByAdmission running_;
+  std::map<uint64_t, std::unique_ptr<Sequence>> running_;  // in the order of admission
   std::vector<std::pair<std::unique_ptr<Sequence>, absl::Status>> dropped_;
   std::map<RequestHandle, Sequence*> sequences_;  // all but the dropped ones
   std::set<std::pair<absl::Time, RequestHandle>> deadlines_;
-  // The running sequences whose prompt is not complete, which others may follow, by prompt_hash.
-  std::unordered_map<uint64_t, Sequence*> leaders_;
-  // The running sequences by the key of the next block that each will publish.
-  std::unordered_map<PrefixKey, Sequence*, PrefixKeyHash> announced_;
-  uint64_t weight_version_ = 0;
   uint64_t next_admission_ = 1;
   int64_t num_generating_ = 0;
   int64_t num_uncached_running_ = 0;

@@ -32,4 +32,12 @@ void Sequence::Append(const SampledToken& token) {
   if (request.on_token) request.on_token(generated, finished);
 }
 
+bool SharesPrompt(const Sequence& a, const Sequence& b) {
+  const auto only_generates = [](const Sequence& sequence) {
+    return sequence.generates() && !sequence.scores() && sequence.generated.ids.empty();
+  };
+  return only_generates(a) && only_generates(b) && a.request.client == b.request.client &&
+         a.request.cache_salt == b.request.cache_salt && a.request.token_ids == b.request.token_ids;
+}
+
 }  // namespace taopd

@@ -92,15 +92,20 @@ struct Sequence {
     uint64_t prompt_hash = 0;          // of client, salt and prompt
     Sequence* leader = nullptr;        // computes this follower's prompt, until that is done
     std::vector<Sequence*> followers;  // of a leader, in the order of admission
-    // The blocks [0, num_published) can be found by others; the last of them is prefix_entry.
-    int64_t num_published = 0;
-    uint64_t prefix_entry = 0;
-    bool stale = false;      // the weights have changed since it was admitted
-    bool announced = false;  // others may wait for block num_published
+    // Others can find the blocks [0, num_blocks); `entry` is that of the last one.
+    struct Published {
+      int64_t num_blocks = 0;
+      uint64_t entry = 0;
+      bool stale = false;  // the weights have changed since the sequence was admitted
+    } published;
+    bool announced = false;  // others may wait for block published.num_blocks
     // The sequence whose block this one waited for last, and how often that changed.
     RequestHandle waited_for = 0;
     int num_waits = 0;
   } scheduling;
 };
+
+// Returns whether both sequences only generate and have the same client, salt and prompt.
+bool SharesPrompt(const Sequence& a, const Sequence& b);
 
 }  // namespace taopd

@@ -6,14 +6,6 @@
 
 namespace taopd {
 
-bool SharesPrompt(const Sequence& a, const Sequence& b) {
-  const auto only_generates = [](const Sequence& sequence) {
-    return sequence.generates() && !sequence.scores() && sequence.generated.ids.empty();
-  };
-  return only_generates(a) && only_generates(b) && a.request.client == b.request.client &&
-         a.request.cache_salt == b.request.cache_salt && a.request.token_ids == b.request.token_ids;
-}
-
 Sequence* WaitingQueue::Lane::First(uint64_t present_round) const {
   const auto first = round == present_round ? queue.upper_bound(last_skipped) : queue.begin();
   return first == queue.end() ? nullptr : first->second.get();

@@ -75,7 +75,6 @@ class WaitingQueue {
 
  private:
   using Queue = std::map<RequestHandle, std::unique_ptr<Sequence>>;  // in the order of arrival
-
   using Turn = std::tuple<int64_t, bool, RequestHandle>;
 
   // The sequences up to `last_skipped` were skipped or admitted in round `round`.
@@ -119,8 +118,5 @@ class WaitingQueue {
   int64_t num_uncached_ = 0;
   int64_t num_tokens_ = 0;
 };
-
-// Returns whether both sequences only generate and have the same client, salt and prompt.
-bool SharesPrompt(const Sequence& a, const Sequence& b);
 
 }  // namespace taopd

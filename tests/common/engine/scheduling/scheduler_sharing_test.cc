@@ -222,7 +222,7 @@ TEST_F(SchedulerSharingTest, WaitingForOthersHasAnEnd) {
   Make(Limits(8, 64, 100));
   // Each of the first requests fails while the others wait for it.
   for (int i = 0; i < 7; ++i) Add(Score(Prompt(9, 1), 8));
-  for (RequestHandle expected = 1; expected <= Scheduler::kMaxPrefixWaits; ++expected) {
+  for (RequestHandle expected = 1; expected <= PrefixSharing::kMaxWaits; ++expected) {
     const StepPlan plan = scheduler_->Schedule();
     EXPECT_EQ(Text(plan), std::to_string(expected) + "[0,8)");
     plan.rows[0].sequence->status = absl::InternalError("failed");
