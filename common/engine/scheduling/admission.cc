@@ -36,7 +36,7 @@ void Scheduler::AdmitAll(PlanDraft* draft) {
   int num_skipped = 0;
   int num_refused = 0;
   while (Sequence* next =
-             waiting_.Next(shared || draft->budget > 0, shared || num_generating_ < NumSlots())) {
+             waiting_.Next(shared || draft->budget > 0, shared || num_generating_ < num_slots_)) {
     if (next->scheduling.preempted_in == num_plans_) {
       waiting_.Skip(*next, /*and_later=*/true);
       continue;
@@ -91,7 +91,7 @@ Sequence* Scheduler::NoteWaitOfOldest() {
 }
 
 Scheduler::Admission Scheduler::TryAdmit(Sequence* sequence, PlanDraft* draft) {
-  if (sequence->generates() && num_generating_ >= NumSlots()) return Admission::kNoSlot;
+  if (sequence->generates() && num_generating_ >= num_slots_) return Admission::kNoSlot;
   const int64_t num_spare = NumSpareBlocks(draft->num_reserved);
   if (Sequence* const leader = sharing_.LeaderOf(*sequence)) {
     if (num_spare < 1) return Admission::kNoRoom;
@@ -157,7 +157,7 @@ bool Scheduler::MakeRoom(Sequence* sequence, PreemptionLimit limit, PlanDraft* d
   const int64_t num_blocks = sharing_.NumBlocksToAdmit(*sequence);
   ClientShares shares = SharesWith(*sequence, num_blocks);
   // A sequence that gives up its slot also frees its row of the step.
-  bool lacks_slot = (sequence->generates() && num_generating_ >= NumSlots()) || draft->budget == 0;
+  bool lacks_slot = (sequence->generates() && num_generating_ >= num_slots_) || draft->budget == 0;
   int64_t num_missing = num_blocks - NumSpareBlocks(NumReservedBlocks());
   std::vector<Sequence*> victims;
   while (lacks_slot || num_missing > 0) {
@@ -186,7 +186,7 @@ bool Scheduler::MayRunUncached(const Sequence& sequence) const {
 }
 
 void Scheduler::JoinWaitingFollowers(Sequence* leader, PlanDraft* draft) {
-  const int64_t num_slots = NumSlots() - num_generating_;
+  const int64_t num_slots = num_slots_ - num_generating_;
   for (Sequence* follower : waiting_.WithPromptOf(*leader, num_slots)) {
     if (NumSpareBlocks(draft->num_reserved) < 1) return;
     StartFollowing(follower, leader, draft);
@@ -217,16 +217,10 @@ void Scheduler::MoveToRunning(Sequence* sequence, int64_t charged_tokens, bool u
   running_[scheduling.admission] = std::move(owned);
 }
 
-int64_t Scheduler::NumSlots() const {
-  return std::min(limits_.max_num_seqs, limits_.max_num_batched_tokens);
-}
-
 void Scheduler::SetWeightVersion(uint64_t version) {
   if (version == sharing_.weight_version()) return;
   for (const auto& [admission, sequence] : running_) sharing_.Expire(sequence.get());
   sharing_.set_weight_version(version);
 }
-
-void Scheduler::ReleaseCache() { pool_.ReleaseCache(); }
 
 }  // namespace taopd

@@ -7,7 +7,9 @@
 namespace taopd {
 
 Scheduler::Scheduler(const SchedulerLimits& limits)
-    : limits_(limits), pool_(limits.num_blocks, limits.block_tokens, limits.prefix_caching) {
+    : limits_(limits),
+      num_slots_(std::min(limits.max_num_seqs, limits.max_num_batched_tokens)),
+      pool_(limits.num_blocks, limits.block_tokens, limits.prefix_caching) {
   TAOPD_CHECK_GE(limits.max_num_seqs, 1);
   TAOPD_CHECK_GE(limits.max_num_batched_tokens, 1);
 }
@@ -49,7 +51,7 @@ StepPlan Scheduler::ScheduleUncached() {
   PlanDraft draft;
   draft.plan.uncached = true;
   draft.budget = limits_.max_num_batched_tokens;
-  int64_t num_slots = NumSlots();
+  int64_t num_slots = num_slots_;
   const auto add = [&](Sequence* sequence) {
     AddRows(sequence, sequence->num_rows_needed(), &draft);
     draft.plan.rows.back().samples = sequence->generates();
@@ -343,10 +345,6 @@ void Scheduler::DropEnding() {
 void Scheduler::DropAll(const absl::Status& status) {
   for (Sequence* sequence : waiting_.All()) DropWaiting(sequence, status);
   while (!running_.empty()) dropped_.emplace_back(Finish(running_.begin()->second.get()), status);
-}
-
-std::vector<std::pair<std::unique_ptr<Sequence>, absl::Status>> Scheduler::TakeDropped() {
-  return std::exchange(dropped_, {});
 }
 
 }  // namespace taopd

@@ -160,13 +160,15 @@ class Scheduler {
   void DropAll(const absl::Status& status);
   // Returns the sequences that were dropped since the last call, each with the reason, in the order
   // in which they were dropped.
-  std::vector<std::pair<std::unique_ptr<Sequence>, absl::Status>> TakeDropped();
+  std::vector<std::pair<std::unique_ptr<Sequence>, absl::Status>> TakeDropped() {
+    return std::exchange(dropped_, {});
+  }
 
   // Makes prefixes that were computed with other weights unfindable. Running sequences continue
   // with the keys and values that they have, but do not share them.
   void SetWeightVersion(uint64_t version);
   // Forgets all cached prefixes. If nothing runs, the contents of all blocks are meaningless then.
-  void ReleaseCache();
+  void ReleaseCache() { pool_.ReleaseCache(); }
 
   // Preempted sequences count as waiting ones.
   int64_t num_waiting() const { return waiting_.size() + waiting_.num_preempted(); }
@@ -255,7 +257,6 @@ class Scheduler {
 
   // Returns whether several clients have work.
   bool IsShared() const { return waiting_.num_active_clients() > 1; }
-  int64_t NumSlots() const;  // sequences that may generate at once
   // Blocks that running sequences will still take until their prompts are computed.
   int64_t NumReservedBlocks() const;
   // Blocks that admission may hand out. It leaves some free, so that running sequences can grow
@@ -268,6 +269,7 @@ class Scheduler {
   ClientShares SharesWith(const Sequence& sequence, int64_t num_blocks) const;
 
   const SchedulerLimits limits_;
+  const int64_t num_slots_;  // sequences that may generate at once
   BlockPool pool_;
   PrefixSharing sharing_{&pool_};
   WaitingQueue waiting_;
