@@ -309,7 +309,7 @@ void Scheduler::Cancel(RequestHandle handle) {
   if (found == sequences_.end()) return;
   Sequence* const sequence = found->second;
   if (sequence->scheduling.state == State::kRunning) {
-    sequence->cancelled = true;
+    sequence->scheduling.ends_with = absl::CancelledError("cancelled while running");
   } else {
     DropWaiting(sequence, absl::CancelledError("cancelled while waiting"));
   }
@@ -320,7 +320,8 @@ void Scheduler::DropExpired(absl::Time now) {
     Sequence* const sequence = sequences_.at(deadlines_.begin()->second);
     deadlines_.erase(deadlines_.begin());
     if (sequence->scheduling.state == State::kRunning) {
-      sequence->scheduling.expired = true;
+      sequence->scheduling.ends_with.Update(
+          absl::DeadlineExceededError("the deadline passed while the request was running"));
     } else {
       DropWaiting(sequence,
                   absl::DeadlineExceededError("the deadline passed while the request was waiting"));
@@ -331,14 +332,11 @@ void Scheduler::DropExpired(absl::Time now) {
 void Scheduler::DropEnding() {
   std::vector<Sequence*> ending;
   for (const auto& [admission, sequence] : running_) {
-    if (sequence->cancelled || sequence->scheduling.expired) ending.push_back(sequence.get());
+    if (!sequence->scheduling.ends_with.ok()) ending.push_back(sequence.get());
   }
   for (Sequence* sequence : ending) {
-    const absl::Status status =
-        sequence->cancelled
-            ? absl::CancelledError("cancelled while running")
-            : absl::DeadlineExceededError("the deadline passed while the request was running");
-    dropped_.emplace_back(Finish(sequence), status);
+    const absl::Status reason = sequence->scheduling.ends_with;
+    dropped_.emplace_back(Finish(sequence), reason);
   }
 }
 

@@ -69,8 +69,6 @@ struct Sequence {
   int num_mask_waits = 0;
   // In the current step: its row was computed, but no token was sampled. The ModelRunner writes it.
   bool mask_was_late = false;
-  // Guarded by the engine's lock.
-  bool cancelled = false;
 
   absl::Time started_at = absl::InfinitePast();  // see InferenceResult; written by the engine
   std::optional<ScoreRows> score;
@@ -85,7 +83,7 @@ struct Sequence {
     bool uncached = false;             // runs without the pool
     bool passed_over = false;          // found no room when its turn came
     int num_steps_without_rows = 0;    // steps in which nothing was left of the budget for it
-    bool expired = false;              // the deadline has passed
+    absl::Status ends_with;            // if not OK, the next Schedule drops it with this
     int64_t num_planned = 0;           // rows in the plan that is being made
     uint64_t preempted_in = 0;         // the plan in which it lost its blocks last
     uint64_t admission = 0;            // the order of admissions; 0 = never admitted

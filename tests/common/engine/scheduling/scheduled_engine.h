@@ -111,8 +111,8 @@ class ScheduledEngine {
   std::set<Sequence*> DecodingSequences() const {
     std::set<Sequence*> decoding;
     for (Sequence* sequence : live_) {
-      if (IsRunning(*sequence) && !sequence->generated.ids.empty() && !sequence->cancelled &&
-          !sequence->scheduling.expired && sequence->num_computed + 1 == sequence->num_tokens())
+      if (!IsRunning(*sequence) || !sequence->scheduling.ends_with.ok()) continue;
+      if (!sequence->generated.ids.empty() && sequence->num_computed + 1 == sequence->num_tokens())
         decoding.insert(sequence);
     }
     return decoding;
