@@ -159,7 +159,7 @@ MUTANTS = [
         ("a shared block is freed", "if (--entry.num_references > 0) return;", "--entry.num_references;"),
         ("references of unused blocks", "cached_.erase(entry.cached_position);", "")),
     *of(CORE, SCHEDULER, "common/engine/scheduling/admission.cc",
-        ("overdue sequences wait", "++oldest_steps_waited_ > kMaxStepsWaited", "(++oldest_steps_waited_, false)")),
+        ("overdue sequences wait", "return num_steps > kMaxStepsWaited ? oldest", "return false ? oldest")),
     *of(CORE, SCHEDULER, "common/engine/scheduling/prefix_sharing.cc",
         ("prefixes of other salts", "key.salt = sequence.request.cache_salt;", ""),
         ("prefixes of other weights", "key.weight_version = weight_version_;", ""),

@@ -84,10 +84,9 @@ Scheduler::Admission Scheduler::Admit(Sequence* sequence, PreemptionLimit limit,
 Sequence* Scheduler::NoteWaitOfOldest() {
   if (sequences_.empty()) return nullptr;
   Sequence* const oldest = sequences_.begin()->second;
-  const bool waits = oldest->scheduling.state != State::kRunning;
-  if (!waits || oldest->handle != oldest_handle_) oldest_steps_waited_ = 0;
-  oldest_handle_ = oldest->handle;
-  return waits && ++oldest_steps_waited_ > kMaxStepsWaited ? oldest : nullptr;
+  int& num_steps = oldest->scheduling.num_steps_waited;
+  num_steps = oldest->scheduling.state == State::kRunning ? 0 : num_steps + 1;
+  return num_steps > kMaxStepsWaited ? oldest : nullptr;
 }
 
 Scheduler::Admission Scheduler::TryAdmit(Sequence* sequence, PlanDraft* draft) {

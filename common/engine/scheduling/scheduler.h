@@ -284,8 +284,6 @@ class Scheduler {
   bool last_step_uncached_ = false;
   // Clients whose prompts the last step with the pool computed in part.
   std::set<std::string> prompt_clients_;
-  RequestHandle oldest_handle_ = 0;  // the oldest sequence when it was last noted
-  int oldest_steps_waited_ = 0;      // steps that it has waited since it became the oldest
   SchedulerStats stats_;
 };
 

@@ -83,6 +83,7 @@ struct Sequence {
     bool uncached = false;             // runs without the pool
     bool passed_over = false;          // found no room when its turn came
     int num_steps_without_rows = 0;    // steps in which nothing was left of the budget for it
+    int num_steps_waited = 0;          // as the oldest, since it ran last
     absl::Status ends_with;            // if not OK, the next Schedule drops it with this
     int64_t num_planned = 0;           // rows in the plan that is being made
     uint64_t preempted_in = 0;         // the plan in which it lost its blocks last
