@@ -64,8 +64,11 @@ Scheduler::Admission Scheduler::AdmitInTurn(Sequence* next, bool others_wait, Pl
   const bool may_run_uncached = MayRunUncached(*next);
   if (may_run_uncached && draft->crowded && next->num_rows_needed() > draft->budget)
     return Admission::kNoRows;
-  if (others_wait && !SharesWith(*next, sharing_.NumBlocksToAdmit(*next)).OtherHoldsAsMuch())
-    return Admission::kNoRoom;
+  if (others_wait) {
+    ClientShares shares = SharesOfClients();
+    shares.AddRequest(*next, sharing_.NumBlocksToAdmit(*next));
+    if (!shares.OtherHoldsAsMuch()) return Admission::kNoRoom;
+  }
   const bool may_preempt = IsShared() && !may_run_uncached;
   return Admit(next, may_preempt ? PreemptionLimit::kShare : PreemptionLimit::kNothing, draft);
 }
@@ -145,16 +148,11 @@ ClientShares Scheduler::SharesOfClients() const {
   return shares;
 }
 
-ClientShares Scheduler::SharesWith(const Sequence& sequence, int64_t num_blocks) const {
-  ClientShares shares = SharesOfClients();
-  shares.AddRequest(sequence, num_blocks);
-  return shares;
-}
-
 bool Scheduler::MakeRoom(Sequence* sequence, PreemptionLimit limit, PlanDraft* draft) {
   using Resource = ClientShares::Resource;
   const int64_t num_blocks = sharing_.NumBlocksToAdmit(*sequence);
-  ClientShares shares = SharesWith(*sequence, num_blocks);
+  ClientShares shares = SharesOfClients();
+  shares.AddRequest(*sequence, num_blocks);
   // A sequence that gives up its slot also frees its row of the step.
   bool lacks_slot = (sequence->generates() && num_generating_ >= num_slots_) || draft->budget == 0;
   int64_t num_missing = num_blocks - NumSpareBlocks(NumReservedBlocks());

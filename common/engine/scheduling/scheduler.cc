@@ -262,9 +262,8 @@ void Scheduler::Advance(const StepPlan& plan) {
     if (sequence->generates() && sequence->num_computed == sequence->num_tokens())
       --sequence->num_computed;  // its mask was late
     if (sequence->scores()) {
-      sequence->next_scored_row =
-          std::max(sequence->next_scored_row,
-                   std::min(sequence->num_computed, sequence->num_prompt_tokens() - 1));
+      const int64_t end = std::min(sequence->num_computed, sequence->num_prompt_tokens() - 1);
+      sequence->next_scored_row = std::max(sequence->next_scored_row, end);
     }
     if (!sequence->generates() && sequence->num_computed == sequence->num_rows_needed())
       sequence->finished = true;

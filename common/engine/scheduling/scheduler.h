@@ -264,9 +264,8 @@ class Scheduler {
   int64_t NumSpareBlocks(int64_t num_reserved) const {
     return pool_.num_available() - num_reserved - std::max<int64_t>(1, pool_.num_blocks() / 64);
   }
-  // Returns the clients' shares of slots and blocks, without and with a sequence to be admitted.
+  // Returns the clients' shares of slots and blocks.
   ClientShares SharesOfClients() const;
-  ClientShares SharesWith(const Sequence& sequence, int64_t num_blocks) const;
 
   const SchedulerLimits limits_;
   const int64_t num_slots_;  // sequences that may generate at once
