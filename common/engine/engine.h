@@ -109,14 +109,13 @@ class InferenceEngine {
   //   RESOURCE_EXHAUSTED   the queue is full, or the client's share of it is
   //   UNAVAILABLE          Drain was called, the device failed, or the engine is being destroyed
   RequestHandle Submit(InferenceRequest request, InferenceDone done) {
-    std::vector<std::pair<InferenceRequest, InferenceDone>> one;
+    RequestBatch one;
     one.emplace_back(std::move(request), std::move(done));
     return SubmitBatch(std::move(one)).front();
   }
   // Submits all requests or none of them, under one lock, so the engine sees them together and in
   // this order. For the shares of the queue they count as work of the first request's client.
-  virtual std::vector<RequestHandle> SubmitBatch(
-      std::vector<std::pair<InferenceRequest, InferenceDone>> requests) = 0;
+  virtual std::vector<RequestHandle> SubmitBatch(RequestBatch requests) = 0;
   // Ends a request with CANCELLED soon, unless it has finished. Unknown handles are ignored.
   virtual void Cancel(RequestHandle handle) = 0;
   // Refuses new work, and returns when all accepted work is done or at `deadline`, whichever comes

@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/status.h"
@@ -196,6 +197,8 @@ struct InferenceResult {
 };
 
 using InferenceDone = std::function<void(absl::StatusOr<InferenceResult>)>;
+// Requests that are submitted together.
+using RequestBatch = std::vector<std::pair<InferenceRequest, InferenceDone>>;
 using RequestHandle = uint64_t;  // 0 = refused
 
 }  // namespace taopd

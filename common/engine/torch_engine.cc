@@ -74,8 +74,7 @@ class TorchEngine final : public InferenceEngine {
     thread_.join();
   }
 
-  std::vector<RequestHandle> SubmitBatch(
-      std::vector<std::pair<InferenceRequest, InferenceDone>> requests) override {
+  std::vector<RequestHandle> SubmitBatch(RequestBatch requests) override {
     std::vector<RequestHandle> handles(requests.size(), 0);
     size_t culprit = 0;
     absl::Status refusal;
@@ -147,10 +146,8 @@ class TorchEngine final : public InferenceEngine {
   }
 
  private:
-  using Requests = std::vector<std::pair<InferenceRequest, InferenceDone>>;
-
   // Queues all requests or none; they are moved from only on success.
-  absl::Status Enqueue(Requests* requests, std::vector<RequestHandle>* handles) {
+  absl::Status Enqueue(RequestBatch* requests, std::vector<RequestHandle>* handles) {
     QueueLoad added = {0, static_cast<int64_t>(requests->size())};
     for (const auto& [request, done] : *requests)
       added.num_tokens += static_cast<int64_t>(request.token_ids.size());

@@ -37,7 +37,7 @@ void EngineRun::Start(std::vector<InferenceRequest> requests) {
     absl::MutexLock lock(&mutex_);
     num_open_ = requests.size();
   }
-  std::vector<std::pair<InferenceRequest, InferenceDone>> work;
+  RequestBatch work;
   for (size_t i = 0; i < requests.size(); ++i) {
     InferenceRequest& request = requests[i];
     if (!request.score && !request.sampling) {

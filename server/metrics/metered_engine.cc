@@ -13,8 +13,7 @@ class MeteredEngine final : public InferenceEngine {
                 RequestTrace* trace, Clock* clock)
       : engine_(std::move(engine)), metrics_(metrics), trace_(trace), clock_(clock) {}
 
-  std::vector<RequestHandle> SubmitBatch(
-      std::vector<std::pair<InferenceRequest, InferenceDone>> requests) override {
+  std::vector<RequestHandle> SubmitBatch(RequestBatch requests) override {
     for (auto& [request, done] : requests) Measure(&request, &done);
     return engine_->SubmitBatch(std::move(requests));
   }

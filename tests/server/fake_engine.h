@@ -166,8 +166,7 @@ class FakeEngine final : public InferenceEngine {
     thread_.join();
   }
 
-  std::vector<RequestHandle> SubmitBatch(
-      std::vector<std::pair<InferenceRequest, InferenceDone>> requests) override {
+  std::vector<RequestHandle> SubmitBatch(RequestBatch requests) override {
     std::vector<RequestHandle> handles;
     absl::Status refused;
     {

@@ -11,8 +11,7 @@ namespace taopd::testing {
 
 class StubEngine : public InferenceEngine {
  public:
-  std::vector<RequestHandle> SubmitBatch(
-      std::vector<std::pair<InferenceRequest, InferenceDone>> requests) override {
+  std::vector<RequestHandle> SubmitBatch(RequestBatch requests) override {
     std::vector<RequestHandle> handles;
     for (auto& [request, done] : requests)
       handles.push_back(SubmitOne(std::move(request), std::move(done)));

@@ -9,7 +9,7 @@ namespace taopd {
 
 void LocalRolloutEngine::Generate(std::vector<RolloutRequest> requests, Done done) {
   auto shared_done = std::make_shared<Done>(std::move(done));
-  std::vector<std::pair<InferenceRequest, InferenceDone>> batch;
+  RequestBatch batch;
   batch.reserve(requests.size());
   if (num_open_->load() == 0) handles_.clear();
   for (size_t i = 0; i < requests.size(); ++i) {

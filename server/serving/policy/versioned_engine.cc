@@ -2,8 +2,7 @@
 
 namespace taopd {
 
-std::vector<RequestHandle> VersionedEngine::SubmitBatch(
-    std::vector<std::pair<InferenceRequest, InferenceDone>> requests) {
+std::vector<RequestHandle> VersionedEngine::SubmitBatch(RequestBatch requests) {
   bool is_closed;
   {
     absl::MutexLock lock(&requests_->mutex);

@@ -23,8 +23,7 @@ class VersionedEngine final : public InferenceEngine {
   explicit VersionedEngine(std::shared_ptr<InferenceEngine> engine) : engine_(std::move(engine)) {}
 
   // A closed engine refuses requests with UNAVAILABLE.
-  std::vector<RequestHandle> SubmitBatch(
-      std::vector<std::pair<InferenceRequest, InferenceDone>> requests) override;
+  std::vector<RequestHandle> SubmitBatch(RequestBatch requests) override;
   void Cancel(RequestHandle handle) override { engine_->Cancel(handle); }
   void Drain(absl::Time deadline) override { engine_->Drain(deadline); }
   void ReleaseKvCache() override { engine_->ReleaseKvCache(); }

@@ -99,7 +99,7 @@ Outcome RunOnce(const Case& the_case, uint64_t seed, InferenceEngine* engine) {
   // Written on the engine's thread; read when `unfinished` has reached 0.
   std::vector<int64_t> num_tokens(the_case.num_sequences);
   Times first_tokens, last_token;
-  std::vector<std::pair<InferenceRequest, InferenceDone>> batch;
+  RequestBatch batch;
   for (int64_t i = 0; i < the_case.num_sequences; ++i) {
     InferenceRequest request = MakeRequest(the_case, engine->limits().vocab_size, &random);
     request.on_token = [&, i](const GeneratedTokens&, bool) {

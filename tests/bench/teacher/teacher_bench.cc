@@ -55,8 +55,7 @@ using Clock = std::chrono::steady_clock;
 class BorrowedEngine final : public InferenceEngine {
  public:
   explicit BorrowedEngine(InferenceEngine* engine) : engine_(engine) {}
-  std::vector<RequestHandle> SubmitBatch(
-      std::vector<std::pair<InferenceRequest, InferenceDone>> requests) override {
+  std::vector<RequestHandle> SubmitBatch(RequestBatch requests) override {
     return engine_->SubmitBatch(std::move(requests));
   }
   void Cancel(RequestHandle handle) override { engine_->Cancel(handle); }

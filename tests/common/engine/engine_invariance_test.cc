@@ -107,7 +107,7 @@ std::vector<Result> RunInOrder(InferenceEngine* engine,
                                const std::vector<size_t>& order, size_t batch_size) {
   ResultBox box;
   for (size_t begin = 0; begin < order.size(); begin += batch_size) {
-    std::vector<std::pair<InferenceRequest, InferenceDone>> batch;
+    RequestBatch batch;
     for (size_t i = begin; i < std::min(order.size(), begin + batch_size); ++i) {
       batch.emplace_back(requests[order[i]], box.Done(static_cast<int>(order[i])));
     }

@@ -70,7 +70,7 @@ class ResultBox {
 // Submits all requests together and waits for all results.
 inline std::vector<Result> RunAll(InferenceEngine* engine, std::vector<InferenceRequest> requests) {
   ResultBox box;
-  std::vector<std::pair<InferenceRequest, InferenceDone>> batch;
+  RequestBatch batch;
   for (size_t i = 0; i < requests.size(); ++i) {
     batch.emplace_back(std::move(requests[i]), box.Done(static_cast<int>(i)));
   }

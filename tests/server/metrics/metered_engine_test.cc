@@ -61,7 +61,7 @@ class MeteredEngineTest : public ::testing::Test {
   }
   absl::Status Run(InferenceRequest request) {
     absl::Status status = absl::UnknownError("no answer");
-    std::vector<std::pair<InferenceRequest, InferenceDone>> batch;
+    RequestBatch batch;
     batch.emplace_back(std::move(request),
                        [&](absl::StatusOr<InferenceResult> result) { status = result.status(); });
     engine_->SubmitBatch(std::move(batch));
