@@ -284,13 +284,9 @@ class TorchEngine final : public InferenceEngine {
     absl::Status failure = Copy(plan);
     if (failure.ok()) failure = Compute(plan.rows, plan.uncached);
     if (failure.ok()) return failure;
-    absl::Status device_failure;
-    if (ModelAnswers()) {
-      device_failure = ComputeAlone(plan, failure);
-    } else {
-      device_failure = failure;
-      Fail(plan.rows, failure);
-    }
+    const bool answers = ModelAnswers();
+    if (!answers) Fail(plan.rows, failure);
+    const absl::Status device_failure = answers ? ComputeAlone(plan, failure) : failure;
     LogError("engine step failed", {{"num_sequences", plan.rows.size()},
                                     {"error", device_failure.ok() ? failure : device_failure}});
     return device_failure;
@@ -448,12 +444,11 @@ absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeTorchEngine(
   TAOPD_ASSIGN_OR_RETURN(const KvPoolSize pool, PoolSizeOf(*decoder, options, max_model_len));
   const EngineLimits limits = LimitsOf(*decoder, options, max_model_len, pool);
 
-  SchedulerLimits scheduler_limits;
-  scheduler_limits.max_num_seqs = options.max_num_seqs;
-  scheduler_limits.num_blocks = pool.num_blocks;
-  scheduler_limits.block_tokens = kBlockTokens;
-  scheduler_limits.max_num_batched_tokens = limits.max_num_batched_tokens;
-  scheduler_limits.prefix_caching = options.prefix_caching;
+  const SchedulerLimits scheduler_limits = {.max_num_seqs = options.max_num_seqs,
+                                            .num_blocks = pool.num_blocks,
+                                            .block_tokens = kBlockTokens,
+                                            .max_num_batched_tokens = limits.max_num_batched_tokens,
+                                            .prefix_caching = options.prefix_caching};
 
   TAOPD_ASSIGN_OR_RETURN(
       std::unique_ptr<DecodeGraphs> decode_graphs,
