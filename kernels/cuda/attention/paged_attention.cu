@@ -102,10 +102,10 @@ __device__ int32_t HeadSizeOf(const AttentionArguments& args) {
   return kIsExact ? kHeadSize : static_cast<int32_t>(args.p.pages.head_size);
 }
 
-// With a stride, uses that many blocks per unit, each of which takes every stride-th partition.
-// With a stride of 0, uses one block per partition.
-// The bounds let the compiler use the registers of 1, 4 or 3 blocks per multiprocessor: the general
-// kernel spills with more, and the others hide the latency of their loads by the number of blocks.
+// A unit has one block of threads per partition or, if `stride` is not 0, `stride` blocks, each of
+// which takes every stride-th partition.
+// The launch bounds ask for 1, 4 or 3 blocks per multiprocessor. With more than one, the general
+// kernel would spill registers; the other kernels hide the latency of their loads that way.
 template <typename Element, int kQueries, int kHeadSize, bool kIsExact>
 __global__ void __launch_bounds__(kAttentionThreads, !kIsExact       ? 1
                                                      : kQueries <= 4 ? 4
@@ -268,8 +268,8 @@ std::string ArgumentError(const PlainPagedAttention& p, const DeviceContext& con
 using SplitKernel = void (*)(AttentionArguments args, int32_t stride);
 using WholeKernel = void (*)(AttentionArguments args);
 
-// Kernels for the usual head sizes in bfloat16, and for the few queries of a decode step. More of
-// their blocks run at the same time, and they give the results of the kernels for all sizes.
+// These return a kernel for bfloat16, a usual head size and the few queries of a decode step, or
+// null. It gives the results of the general kernel, and more of its blocks run at the same time.
 template <int kHeadSize>
 SplitKernel ExactSplitKernel(int32_t num_queries) {
   if (num_queries <= 4) return SplitAttentionKernel<__nv_bfloat16, 4, kHeadSize, true>;

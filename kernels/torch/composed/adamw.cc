@@ -22,7 +22,7 @@ at::Tensor XorShifted(const at::Tensor& x, int64_t bits) {
   return x.bitwise_xor(x.bitwise_right_shift(bits));
 }
 
-// AdamWRandomBits of `num` elements from `first` on, as int64.
+// Returns AdamWRandomBits of the elements [first, first + num), as int64.
 at::Tensor RandomBits(uint64_t key, int64_t first, int64_t num, at::Device device) {
   const auto options = at::TensorOptions().dtype(at::kLong).device(device);
   const auto low = static_cast<int64_t>(key & kMask32), high = static_cast<int64_t>(key >> 32);
@@ -35,7 +35,7 @@ at::Tensor RandomBits(uint64_t key, int64_t first, int64_t num, at::Device devic
   return XorShifted(x, 14);
 }
 
-// RoundToBfloat16 of float32 numbers with 16 random bits each.
+// Returns RoundToBfloat16 of the float32 numbers x, each with 16 random bits.
 at::Tensor RoundedToBfloat16(const at::Tensor& x, const at::Tensor& random_16) {
   const at::Tensor bits = x.view(at::kInt).to(at::kLong).bitwise_and(kMask32);
   const at::Tensor is_finite = bits.bitwise_and(0x7fffffff).lt(0x7f800000);

@@ -10,9 +10,9 @@
 namespace taopd {
 namespace {
 
-// Returns in how many parts the products of the vocabulary with the gradient are summed, which are
-// then added in order. That many threads can share a backward pass, and their number does not
-// change the result.
+// Returns the number of slices of the vocabulary that threads share in a backward pass. Each slice
+// sums its part of d_hidden by itself. The parts are added in order, so the number of threads does
+// not change the result.
 int64_t NumSlices(const at::Tensor& lm_head_VH) {
   constexpr int64_t kMaxSlices = 16;
   return IsSmallHead(lm_head_VH) ? 1
