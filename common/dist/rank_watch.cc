@@ -123,12 +123,12 @@ absl::Status RankWatch::AwaitAll(absl::Duration timeout) {
   if (mutex_.AwaitWithTimeout(absl::Condition(&ready), timeout)) return failure_;
   std::string missing;
   for (int64_t rank = 1; rank < options_.world_size; ++rank) {
-    const bool is_here = std::any_of(peers_.begin(), peers_.end(),
-                                     [rank](const Peer& peer) { return peer.rank == rank; });
+    const bool is_here = std::ranges::find(peers_, rank, &Peer::rank) != peers_.end();
     if (!is_here) missing += Concat(missing.empty() ? "" : ", ", rank);
   }
-  return Unavailable("rank ", missing, " of ", options_.world_size, " has not connected within ",
-                     absl::FormatDuration(timeout));
+  return Unavailable("only ", num_joined_, " of ", options_.world_size,
+                     " ranks have connected within ", absl::FormatDuration(timeout),
+                     "; missing: ", missing);
 }
 
 absl::Status RankWatch::failure() const {
@@ -225,8 +225,7 @@ bool RankWatch::Admit(Peer& peer, const std::string& line) {
   int64_t rank = -1;
   in >> word >> rank >> token;
   if (word != "hello" || !in) return false;
-  const bool is_taken = std::any_of(peers_.begin(), peers_.end(),
-                                    [rank](const Peer& other) { return other.rank == rank; });
+  const bool is_taken = std::ranges::find(peers_, rank, &Peer::rank) != peers_.end();
   absl::Status refusal;
   if (token != token_) {
     refusal = absl::PermissionDeniedError("their TAOPD_RANK_SECRET differs");

@@ -269,7 +269,7 @@ TEST(ProcessGroupMeetingTest, ARankWithAnotherSecretIsTurnedAwayByName) {
   options.connect_timeout = absl::Seconds(3);
   OnMetRanks(ranks, options, [](int64_t rank, auto group) {
     if (rank == 0) {
-      EXPECT_ERROR(group, kUnavailable, "rank 1 of 2 has not connected");
+      EXPECT_ERROR(group, kUnavailable, "only 1 of 2 ranks have connected within 3s; missing: 1");
     } else {
       EXPECT_ERROR(group, kPermissionDenied, "their TAOPD_RANK_SECRET differs");
     }
@@ -308,7 +308,8 @@ TEST(ProcessGroupFaultTest, MissingRanksAreNamed) {
   const Rendezvous where = {.world_size = 3, .store_file = dir.File("store")};
   ProcessGroupOptions options = TestOptions();
   options.connect_timeout = absl::Milliseconds(300);
-  EXPECT_ERROR(ProcessGroup::Connect(where, options), kUnavailable, "rank 1, 2 of 3");
+  EXPECT_ERROR(ProcessGroup::Connect(where, options), kUnavailable,
+               "only 1 of 3 ranks have connected within 300ms; missing: 1, 2");
 }
 
 TEST(ProcessGroupFaultTest, AStoreThatNobodyServesIsNamed) {
