@@ -7,6 +7,7 @@
 
 #include "tests/common/model/paged_steps.h"
 #include "tests/common/model/tiny_models.h"
+#include "tests/kernels/torch/threads_restored.h"
 
 namespace taopd::testing {
 namespace {
@@ -122,12 +123,10 @@ TEST_P(PagedInferenceTest, ThreadsThatShareTheRowsOfAStep) {
     }
     return at::cat(hidden);
   };
-  const int num_threads = at::get_num_threads();
-  at::set_num_threads(1);
+  const ThreadsRestored one_thread(1);
   const at::Tensor expected = run();
   at::set_num_threads(3);
   EXPECT_TRUE(at::equal(run(), expected));
-  at::set_num_threads(num_threads);
 }
 
 TEST_P(PagedInferenceTest, StepsThatMixPrefillChunksAndDecode) {
@@ -147,10 +146,9 @@ TEST_P(PagedInferenceTest, ThreadsChangeNothing) {
   const auto ids = Sequences({270})[0];
   const at::Tensor expected = Whole(ids);
   for (int num_threads : {2, 3, 4}) {
-    at::set_num_threads(num_threads);
+    const ThreadsRestored threads(num_threads);
     EXPECT_TRUE(at::equal(Whole(ids), expected)) << num_threads;
   }
-  at::set_num_threads(1);
 }
 
 // A sequence's numbers do not depend on the rest of the pack.
@@ -159,12 +157,11 @@ TEST_P(PagedInferenceTest, PacksOfManyLengths) {
       Sequences({1, 2, 3, 5, 8, 9, 31, 64, 65, 100, 200, 300, 2, 53, 53, 54, 7, 1, 250});
   const auto whole = [](size_t, int64_t) { return int64_t{300}; };
   for (const int num_threads : {1, 2}) {
-    at::set_num_threads(num_threads);
+    const ThreadsRestored threads(num_threads);
     ExpectTheSameBitsOfTheKernels(all, whole);
     ExpectTheSameBitsOfTheKernels({all[13], all[0], all[11]}, whole);
     ExpectTheSameBitsOfTheKernels({all[18], all[14], all[13], all[1], all[2]}, whole);
   }
-  at::set_num_threads(1);
 }
 
 // The data that a failed request leaves in a block must not reach the next one.

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "tests/common/model/tiny_models.h"
+#include "tests/kernels/torch/threads_restored.h"
 
 namespace taopd::testing {
 namespace {
@@ -40,8 +41,8 @@ std::map<std::string, at::Tensor> Gradients(Decoder* decoder, const ForwardOptio
 class RecomputeTest : public ::testing::TestWithParam<TinyKind> {};
 
 TEST_P(RecomputeTest, GradientsAreTheSameBits) {
-  at::set_num_threads(2);
   const auto decoder = TinyDecoder(GetParam().architecture, GetParam().dtype, true);
+  const ThreadsRestored threads(2);
   const auto expected = Gradients(decoder.get(), {});
   double sum = 0;
   for (const auto& [name, gradient] : expected) sum += MaxAbs(gradient);
