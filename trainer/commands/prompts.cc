@@ -5,7 +5,6 @@
 #include "common/io/jsonl.h"
 #include "common/text/chat/chat_template.h"
 #include "trainer/eval/accuracy.h"
-#include "trainer/student/student.h"
 
 namespace taopd {
 namespace {
@@ -67,6 +66,11 @@ absl::StatusOr<PromptModel> MakePromptModel(const DataConfig& data, const std::s
   model.render = renderer(true);
   model.render_finished = renderer(false);
   return model;
+}
+
+absl::StatusOr<PromptModel> PromptModelOf(const DataConfig& data, const Student& student) {
+  return MakePromptModel(data, student.tokenizer_dir, student.tokenizer.get(),
+                         student.decoder->config());
 }
 
 absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& model_dir,

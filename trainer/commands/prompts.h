@@ -9,6 +9,7 @@
 #include "common/model/config/model_config.h"
 #include "trainer/config/train_config.h"
 #include "trainer/data/prompt_dataset.h"
+#include "trainer/student/student.h"
 
 namespace taopd {
 
@@ -31,6 +32,8 @@ struct PromptModel {
 // INVALID_ARGUMENT if the chat template cannot be parsed.
 absl::StatusOr<PromptModel> MakePromptModel(const DataConfig& data, const std::string& model_dir,
                                             const Tokenizer* tokenizer, const ModelConfig& config);
+// Describes the model of `student`, which must outlive the result. Returns the same error.
+absl::StatusOr<PromptModel> PromptModelOf(const DataConfig& data, const Student& student);
 
 // Reads the config.json in `model_dir` or, if that is empty, the one at `config_path`.
 absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& model_dir,

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "common/io/file.h"
+
 namespace taopd {
 namespace {
 
@@ -150,6 +152,24 @@ absl::Status ServerAccess::CheckAccess(const char* section) const {
   if (!api_key_env.empty() && !api_key_file.empty()) {
     return InvalidArgument(section, ".api_key_env and ", section,
                            ".api_key_file: give one of them");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ServerAccess::ReadCredentials(const char* section,
+                                           ClientCredentials* credentials) const {
+  credentials->tls_ca_file = tls_ca_file;
+  credentials->tls_cert_file = tls_cert_file;
+  credentials->tls_key_file = tls_key_file;
+  if (!api_key_env.empty()) {
+    TAOPD_ASSIGN_OR_RETURN(credentials->api_key,
+                           ApiKeyFrom(api_key_env, Concat(section, ".api_key_env")));
+  } else if (const std::string& file = api_key_file; !file.empty()) {
+    const auto text = ReadFileToString(file, 1 << 16);
+    if (!text.ok()) return Annotate(text.status(), Concat(section, ".api_key_file"));
+    credentials->api_key = text->substr(0, text->find_first_of("\r\n"));
+    if (credentials->api_key.empty())
+      return InvalidArgument(section, ".api_key_file: the first line of ", file, " is empty");
   }
   return absl::OkStatus();
 }

@@ -13,6 +13,7 @@
 #include "common/config/kernel_mode.h"
 #include "common/config/settings.h"
 #include "common/model/config/lora_config.h"
+#include "common/wire/client_credentials.h"
 
 namespace taopd {
 
@@ -127,6 +128,10 @@ struct ServerAccess {
   // Returns INVALID_ARGUMENT, naming the settings with their `section`, if a certificate lacks its
   // key or a key its certificate, or if the API key comes from two places.
   absl::Status CheckAccess(const char* section) const;
+  // Sets the certificates and the key. The key is the value of the environment variable or the
+  // first line of the file; it is empty if neither is given. Returns an error that names the
+  // setting with its `section` if the variable or the file holds no key.
+  absl::Status ReadCredentials(const char* section, ClientCredentials* credentials) const;
 };
 
 inline EnumNames<LoraInit> NamesOf(LoraInit) {

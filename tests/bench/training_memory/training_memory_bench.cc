@@ -27,7 +27,7 @@
 #include "common/io/sha256.h"
 #include "tests/bench/process.h"
 #include "tests/trainer/teacher/scripted_teacher.h"
-#include "trainer/commands/configured_parts.h"
+#include "trainer/commands/engine_options.h"
 #include "trainer/commands/process.h"
 #include "trainer/commands/train/plan/memory_plan.h"
 #include "trainer/step/train_step.h"

@@ -12,7 +12,7 @@
 
 #include "common/engine/torch_engine.h"
 #include "tests/support/fake_teachers.h"
-#include "trainer/commands/configured_parts.h"
+#include "trainer/commands/engine_options.h"
 #include "trainer/data/epoch_order.h"
 #include "trainer/optim/lr_schedule.h"
 #include "trainer/step/rollouts/rollout_requests.h"

@@ -158,9 +158,7 @@ absl::StatusOr<std::unique_ptr<ResponseGenerator>> MakeLocalGenerator(
   if (request.chat) {
     DataConfig data;
     data.chat_template_kwargs = request.chat_template_kwargs;
-    TAOPD_ASSIGN_OR_RETURN(
-        prompts, BadData(MakePromptModel(data, student.tokenizer_dir, student.tokenizer.get(),
-                                         student.decoder->config())));
+    TAOPD_ASSIGN_OR_RETURN(prompts, BadData(PromptModelOf(data, student)));
     if (prompts.render == nullptr) {
       return BadUsage(InvalidArgument(request.model_dir,
                                       " has no chat template: give --prompt without --chat"));

@@ -10,10 +10,9 @@
 
 #include "trainer/cli/config_flags.h"
 #include "trainer/cli/subcommand.h"
-#include "trainer/commands/configured_parts.h"
+#include "trainer/commands/connect_teacher.h"
 #include "trainer/commands/prompts.h"
 #include "trainer/commands/teacher/teacher_flags.h"
-#include "trainer/commands/teacher_fit.h"
 #include "trainer/data/prompt_reader.h"
 #include "trainer/data/row_reader.h"
 #include "trainer/step/support.h"

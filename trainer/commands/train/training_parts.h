@@ -21,13 +21,13 @@
 #include <vector>
 
 #include "common/base/service/service_manager.h"
-#include "trainer/commands/configured_parts.h"
 #include "trainer/commands/run_lifecycle.h"
 #include "trainer/commands/train/evaluation/evaluation_snapshot.h"
 #include "trainer/control/control_server.h"
 #include "trainer/control/liveness.h"
 #include "trainer/control/run_state.h"
 #include "trainer/data/epoch_order.h"
+#include "trainer/grading/grader.h"
 #include "trainer/pipeline/generation_weights.h"
 #include "trainer/pipeline/published_weights.h"
 #include "trainer/reward/step_rewards.h"
@@ -35,6 +35,7 @@
 #include "trainer/run/checkpointed_run.h"
 #include "trainer/step/step_context.h"
 #include "trainer/step/timing/timeline.h"
+#include "trainer/student/self_teacher.h"
 
 namespace taopd {
 

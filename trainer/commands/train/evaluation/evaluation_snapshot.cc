@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "common/engine/torch_engine.h"
-#include "trainer/commands/configured_parts.h"
+#include "trainer/commands/engine_options.h"
 #include "trainer/student/student.h"
 
 namespace taopd {

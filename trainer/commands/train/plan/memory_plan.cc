@@ -10,7 +10,7 @@
 #include "common/memory/memory_budget.h"
 #include "common/model/decoder.h"
 #include "taopd/base/round_up.h"
-#include "trainer/commands/configured_parts.h"
+#include "trainer/commands/engine_options.h"
 #include "trainer/dist/gradient_exchange.h"
 #include "trainer/optim/host_update.h"
 #include "trainer/step/support.h"

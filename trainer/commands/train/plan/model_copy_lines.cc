@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "common/engine/model_plan.h"
-#include "trainer/commands/configured_parts.h"
+#include "trainer/commands/engine_options.h"
 #include "trainer/commands/train/plan/memory_plan.h"
 
 namespace taopd {

@@ -9,7 +9,7 @@
 #include "common/model/decoder.h"
 #include "trainer/cli/config_flags.h"
 #include "trainer/cli/subcommand.h"
-#include "trainer/commands/configured_parts.h"
+#include "trainer/commands/engine_options.h"
 #include "trainer/commands/train/plan/memory_plan.h"
 #include "trainer/run/resume/resume_check.h"
 

@@ -5,7 +5,7 @@
 
 #include "common/io/sha256.h"
 #include "trainer/checkpoint/disk_plan.h"
-#include "trainer/commands/configured_parts.h"
+#include "trainer/commands/engine_options.h"
 
 namespace taopd {
 namespace {

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-#include "trainer/commands/teacher_fit.h"
+#include "trainer/commands/connect_teacher.h"
+#include "trainer/commands/prompts.h"
 #include "trainer/eval/accuracy.h"
 
 namespace taopd {

@@ -5,12 +5,15 @@
 
 #include "common/base/log.h"
 #include "common/base/memory.h"
+#include "trainer/commands/connect_teacher.h"
+#include "trainer/commands/engine_options.h"
 #include "trainer/commands/process.h"
+#include "trainer/commands/prompts.h"
 #include "trainer/commands/start_control.h"
-#include "trainer/commands/teacher_fit.h"
 #include "trainer/commands/train/plan/memory_plan.h"
 #include "trainer/commands/train/setup/ranks.h"
 #include "trainer/commands/train/setup/remote_rollouts.h"
+#include "trainer/eval/accuracy.h"
 #include "trainer/reward/http_reward.h"
 
 namespace taopd {
@@ -39,6 +42,20 @@ absl::Status ConnectRewards(const RewardConfig& config, const Student& student,
                            ": no row of data.train has an answer (data.answer_key)");
   }
   return Annotate(source->Connect(absl::Seconds(config.connect_timeout_s)), "reward");
+}
+
+// Returns INVALID_ARGUMENT if the responses to a prompt need each other, for {sibling} or for their
+// rewards, but several ranks, or several of dist.shares, would generate them.
+absl::Status CheckGroupsStayTogether(const TrainConfig& config, int64_t num_ranks) {
+  if (!config.data.HasSibling() && !config.reward.IsOn()) return absl::OkStatus();
+  const int64_t num_shares = config.dist.deterministic ? config.dist.shares : num_ranks;
+  if (config.trainer.mini_batch_size % num_shares == 0) return absl::OkStatus();
+  return InvalidArgument("trainer.mini_batch_size = ", config.trainer.mini_batch_size,
+                         config.data.HasSibling()
+                             ? ": {sibling} in data.teacher_prompt_template needs"
+                             : ": the section reward needs",
+                         " all responses to a prompt on one rank, so it must be a multiple of the ",
+                         num_shares, config.dist.deterministic ? " dist.shares" : " ranks");
 }
 
 absl::Status MakeConfiguredParts(TrainingParts& parts) {
@@ -182,6 +199,24 @@ absl::Status StartEngine(TrainingParts& parts) {
                           "eval.mode = beside")));
   }
   return absl::OkStatus();
+}
+
+// Returns the options of a step's views. A response to a row without an answer is never right.
+// `student` and `grader` must outlive the result. `grader` may be null without {sibling}.
+TeacherViewOptions MakeTeacherViewOptions(const TrainConfig& config, const Student& student,
+                                          const grading::Grader* grader) {
+  TeacherViewOptions options;
+  options.tokenizer = student.tokenizer.get();
+  options.max_prompt_length = config.data.MaxTeacherPromptLength();
+  options.skips_missing = config.data.teacher_prompt_missing == MissingTeacherPrompt::kSkip;
+  options.is_correct = [eval = config.eval, tokenizer = options.tokenizer, grader](
+                           const PromptRecord& prompt, const Rollout& rollout) {
+    if (prompt.answer.empty()) return false;
+    const bool truncated = rollout.finish != FinishReason::kStop;
+    return GradeResponse(*grader, eval, tokenizer->Decode(rollout.response_ids), truncated, prompt)
+        .correct;
+  };
+  return options;
 }
 
 void FillContext(TrainingParts& parts) {

@@ -1,14 +1,62 @@
-#include "trainer/commands/teacher_fit.h"
+#include "trainer/commands/connect_teacher.h"
 
 #include <algorithm>
 #include <set>
 #include <utility>
 
 #include "common/base/log.h"
+#include "common/base/memory.h"
 #include "trainer/step/support.h"
+#include "trainer/teacher/cache/cached_teacher_client.h"
+#include "trainer/teacher/engine_teacher_client.h"
+#include "trainer/teacher/network_teacher_client.h"
+#include "trainer/teacher/no_teacher_client.h"
+#include "trainer/teacher/routing_teacher_client.h"
 
 namespace taopd {
 namespace {
+
+TeacherClientOptions MakeClientOptions(const TrainConfig& config) {
+  const TeacherConfig& teacher = config.teacher;
+  TeacherClientOptions options;
+  options.endpoints = teacher.endpoints;
+  options.model = teacher.model;
+  options.revision = teacher.revision;
+  options.request_timeout = absl::Seconds(teacher.timeout_s);
+  options.outage_budget = absl::Seconds(teacher.outage_budget_s);
+  options.max_in_flight_per_endpoint = teacher.max_in_flight;
+  if (teacher.hedge_after_s > 0) options.hedge_after = absl::Seconds(teacher.hedge_after_s);
+  options.probe_top_k = teacher.top_k;
+  if (config.eval.measure == EvalMeasure::kKl) {
+    options.probe_top_k = std::max(options.probe_top_k, config.eval.kl_top_k);
+  }
+  return options;
+}
+
+// Makes a client of servers, and the cache in front of them.
+absl::StatusOr<std::unique_ptr<TeacherClient>> MakeServerClient(
+    const TeacherConfig& config, const TeacherClientOptions& options) {
+  TAOPD_ASSIGN_OR_RETURN(auto client, MakeNetworkTeacherClient(options));
+  if (config.cache_dir.empty()) return client;
+  TAOPD_ASSIGN_OR_RETURN(auto cache,
+                         Annotate(ScoreCache::Open(config.cache_dir, BytesOfGib(config.cache_gb)),
+                                  "teacher.cache_dir"));
+  if (config.cache_only) client.reset();
+  return std::make_unique<CachedTeacherClient>(std::move(cache), options.endpoints,
+                                               std::move(client), options.revision);
+}
+
+// Makes the client of one teacher. `self` is null if the command has no student.
+absl::StatusOr<std::unique_ptr<TeacherClient>> MakeOneClient(TeacherKind kind,
+                                                             const TeacherConfig& config,
+                                                             const TeacherClientOptions& options,
+                                                             SelfTeacher* self) {
+  if (kind == TeacherKind::kServer) return MakeServerClient(config, options);
+  if (kind == TeacherKind::kNone) return std::make_unique<NoTeacherClient>();
+  if (self == nullptr)
+    return InvalidArgument("kind self: this command has no student; it needs a server");
+  return std::make_unique<EngineTeacherClient>([self] { return self->Start(); });
+}
 
 absl::Status CheckDense(const char* who, const TeacherInfo& teacher) {
   if (teacher.max_dense_vocab_size == 0) {
@@ -127,6 +175,41 @@ void WarnOfTeacher(const TrainConfig& config, const TeacherInfo& teacher, const 
 }
 
 }  // namespace
+
+absl::StatusOr<std::unique_ptr<TeacherClient>> MakeTeacherClient(const TrainConfig& config,
+                                                                 SelfTeacher* self) {
+  TeacherClientOptions options = MakeClientOptions(config);
+  if (!config.teacher.cache_only)
+    TAOPD_RETURN_IF_ERROR(config.teacher.ReadCredentials("teacher", &options));
+  if (config.teachers.empty()) {
+    const bool is_server = config.teacher.kind == TeacherKind::kServer;
+    return Annotate(MakeOneClient(config.teacher.kind, config.teacher, options, self),
+                    is_server ? "teacher.endpoints" : "teacher");
+  }
+  std::vector<RoutedTeacher> teachers;
+  for (const TeacherEntryConfig& entry : config.teachers) {
+    options.endpoints = entry.endpoints;
+    options.model = entry.model;
+    options.revision = entry.revision;
+    TAOPD_ASSIGN_OR_RETURN(auto client,
+                           Annotate(MakeOneClient(entry.kind, config.teacher, options, self),
+                                    Concat("teachers: ", entry.name)));
+    teachers.push_back({entry.name, std::move(client), entry.sources, entry.weight});
+  }
+  return std::make_unique<RoutingTeacherClient>(std::move(teachers));
+}
+
+absl::StatusOr<std::unique_ptr<TeacherClient>> MakeClientWithoutRetries(const TrainConfig& config) {
+  if (config.teacher.kind != TeacherKind::kServer) {
+    return InvalidArgument("teacher.kind = ", NameOf(config.teacher.kind),
+                           ": there is no server to measure");
+  }
+  TeacherClientOptions options = MakeClientOptions(config);
+  TAOPD_RETURN_IF_ERROR(config.teacher.ReadCredentials("teacher", &options));
+  options.retry = false;
+  options.initial_backoff = options.max_backoff = absl::Milliseconds(10);
+  return Annotate(MakeNetworkTeacherClient(options), "teacher.endpoints");
+}
 
 absl::StatusOr<TeacherInfo> ConnectTeacher(const TrainConfig& config, TeacherClient* client) {
   auto info = Annotate(client->Connect(absl::Seconds(config.teacher.connect_timeout_s)), "teacher");

@@ -1,16 +1,30 @@
-// Connects to a teacher, and checks that it meets the needs of a configuration.
+// Makes the client of the teacher that a configuration names, connects it, and checks that the
+// teacher meets the needs of the configuration.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "common/base/status.h"
 #include "trainer/config/train_config.h"
 #include "trainer/data/prompt_dataset.h"
 #include "trainer/run/exit_status.h"
+#include "trainer/student/self_teacher.h"
 #include "trainer/student/student.h"
 #include "trainer/teacher/teacher_client.h"
 
 namespace taopd {
+
+// Makes the client of the teacher, or of all teachers, with its score cache. Does not connect.
+// `self` starts the engine of a teacher of kind self when the client connects, and must outlive it.
+// If it is null, such a teacher is refused. Returns an error that names the setting for a malformed
+// endpoint and for a TLS file, an API key or a cache directory that cannot be used.
+absl::StatusOr<std::unique_ptr<TeacherClient>> MakeTeacherClient(const TrainConfig& config,
+                                                                 SelfTeacher* self = nullptr);
+
+// Makes the client of one teacher without the cache and without retries: the first failure of a
+// request is its result. REQUIRES: config.teachers is empty.
+absl::StatusOr<std::unique_ptr<TeacherClient>> MakeClientWithoutRetries(const TrainConfig& config);
 
 // Waits for the teacher for at most teacher.connect_timeout_s. The failure is kExitUsage if waiting
 // does not help, as with another revision than the configuration's, and kExitUnavailable otherwise.
