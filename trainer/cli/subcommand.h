@@ -1,6 +1,5 @@
 // The subcommands of taopd-trainer and the command line that chooses one of them. A subcommand is
-// its options and what it does. Each is declared, with its body, in a source of trainer/commands,
-// and has one row in main.cc.
+// its options and what it does. A source of trainer/commands defines each, and main.cc lists them.
 #pragma once
 
 #include <functional>
@@ -26,6 +25,26 @@ struct Subcommand {
 
 // Adds a subcommand with its options to `app`. Subcommand::run owns the options' values.
 using AddSubcommand = Subcommand (*)(CLI::App& app);
+Subcommand AddTrain(CLI::App& app);
+Subcommand AddSft(CLI::App& app);
+Subcommand AddLaunch(CLI::App& app);
+Subcommand AddEval(CLI::App& app);
+Subcommand AddExport(CLI::App& app);
+Subcommand AddData(CLI::App& app);
+Subcommand AddPlan(CLI::App& app);
+Subcommand AddGenerate(CLI::App& app);
+Subcommand AddGrade(CLI::App& app);
+Subcommand AddReport(CLI::App& app);
+Subcommand AddConfig(CLI::App& app);
+Subcommand AddObjectives(CLI::App& app);
+Subcommand AddTokenize(CLI::App& app);
+Subcommand AddRender(CLI::App& app);
+Subcommand AddObjective(CLI::App& app);
+Subcommand AddBandit(CLI::App& app);
+Subcommand AddScore(CLI::App& app);
+Subcommand AddBenchTeacher(CLI::App& app);
+Subcommand AddBenchRollout(CLI::App& app);
+
 // Calls a function and turns its exceptions into failures (CatchExceptions in catch_exceptions.h).
 using ExceptionGuard = absl::Status (*)(const std::function<absl::Status()>& run);
 
