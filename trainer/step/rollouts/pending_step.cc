@@ -4,63 +4,20 @@
 #include <absl/strings/str_format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <list>
 #include <utility>
 #include <vector>
 
 #include "common/base/log.h"
 #include "common/io/file.h"
-#include "common/io/safetensors/safetensors.h"
+#include "trainer/step/rollouts/number_lists.h"
 #include "trainer/step/rollouts/rollout_requests.h"
 #include "trainer/step/support.h"
 
 namespace taopd {
 namespace {
 
-template <typename T>
-constexpr const char* kDtype = nullptr;
-template <>
-constexpr const char* kDtype<int32_t> = "I32";
-template <>
-constexpr const char* kDtype<int64_t> = "I64";
-template <>
-constexpr const char* kDtype<float> = "F32";
-template <>
-constexpr const char* kDtype<double> = "F64";
-
 std::string SequenceName(int64_t number) { return absl::StrFormat("sequence-%06d.", number); }
-
-// Reads the tensors of all files of a directory.
-class StoredTensors {
- public:
-  absl::Status Open(const std::string& dir) {
-    TAOPD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(dir));
-    for (const std::string& name : names) {
-      TAOPD_ASSIGN_OR_RETURN(files_.emplace_back(), SafetensorsFile::Open(dir + "/" + name));
-      for (const auto& [tensor, view] : files_.back()->tensors()) tensors_.emplace(tensor, view);
-    }
-    return absl::OkStatus();
-  }
-  // Leaves *values as it is if no file has the tensor, which was empty then.
-  template <typename T>
-  absl::Status operator()(const std::string& name, std::vector<T>* values) {
-    const auto found = tensors_.find(name);
-    if (found == tensors_.end()) return absl::OkStatus();
-    const TensorView& view = found->second;
-    if (view.dtype != kDtype<T>) {
-      return DataLoss("stored rollouts: ", name, " has the type ", view.dtype, " instead of ",
-                      kDtype<T>);
-    }
-    values->resize(view.bytes.size() / sizeof(T));
-    std::memcpy(values->data(), view.bytes.data(), values->size() * sizeof(T));
-    return absl::OkStatus();
-  }
-
- private:
-  std::vector<std::shared_ptr<const SafetensorsFile>> files_;
-  std::map<std::string, TensorView> tensors_;
-};
 
 // Pointers to the numbers of a step, always in this order. A file stores their values as tensors.
 struct StepNumbers {
@@ -162,27 +119,17 @@ RolloutNumbers NumbersOf(const ScoredRollout& item, StoredPart part) {
   return numbers;
 }
 
-// Writes the tensors of one file. Empty ones are left out; readers treat missing ones as empty.
-class TensorFile {
+// Writes rollouts and other lists to one file.
+class RolloutWriter : public NumberListWriter {
  public:
-  // `values` must outlive Write.
-  template <typename T>
-  absl::Status operator()(const std::string& name, const std::vector<T>* values) {
-    if (values->empty()) return absl::OkStatus();
-    const auto bytes = std::as_bytes(std::span<const T>(*values));
-    tensors_.push_back({name, kDtype<T>, {static_cast<int64_t>(values->size())}, bytes});
-    return absl::OkStatus();
-  }
   // Adds a part of a rollout, which must outlive Write.
   absl::Status AddRollout(int64_t sequence, const ScoredRollout& item, StoredPart part) {
     RolloutNumbers& numbers = rollout_numbers_.emplace_back(NumbersOf(item, part));
     return VisitRollout(SequenceName(sequence), part, &item, &numbers, *this);
   }
-  absl::Status Write(const std::string& path) const { return WriteSafetensors(path, tensors_); }
 
  private:
-  std::vector<TensorToWrite> tensors_;
-  std::list<RolloutNumbers> rollout_numbers_;  // tensors_ refers to them
+  std::list<RolloutNumbers> rollout_numbers_;  // the lists of the file refer to them
 };
 
 // Sets the members of the rollout that "counts" holds. REQUIRES: it has kNumCounts.
@@ -205,7 +152,7 @@ absl::Status SetCounts(const std::vector<int64_t>& counts, int64_t sequence, Sco
 
 std::string RankFile(int64_t rank) { return absl::StrFormat("/rank-%05d.safetensors", rank); }
 
-absl::Status ReadNumbers(StoredTensors& reader, PendingStep* step) {
+absl::Status ReadNumbers(NumberListReader& reader, PendingStep* step) {
   std::vector<double> sums, seconds;
   std::vector<int64_t> counts;
   TAOPD_RETURN_IF_ERROR(reader("sums", &sums));
@@ -268,14 +215,13 @@ bool IsComplete(const ScoredRollout& item, const RolloutNumbers& numbers, Stored
                 bool has_scores) {
   const size_t num_rows = item.rollout.response_ids.size();
   const SupportScores& scores = item.scores;
-  const std::vector<int64_t>& counts = numbers.counts;
-  if (counts.size() != kNumCounts) return false;
+  if (numbers.counts.size() != kNumCounts) return false;
   if (num_rows == 0 || (!numbers.reward.empty() && numbers.reward.size() != 2)) return false;
   if (part != StoredPart::kIds && item.rollout.behavior_log_probs.size() != num_rows) return false;
   if (!has_scores) return true;
   return numbers.weight.size() == 1 && scores.log_tail.size() == num_rows &&
          scores.sampled_log_probs.size() == num_rows &&
-         scores.ids.size() == num_rows * static_cast<size_t>(counts[kSupportSize]) &&
+         scores.ids.size() == num_rows * static_cast<size_t>(numbers.counts[kSupportSize]) &&
          scores.log_probs.size() == scores.ids.size() &&
          (scores.entropy.empty() || scores.entropy.size() == num_rows) &&
          scores.dense_log_probs.size() % num_rows == 0;
@@ -283,8 +229,8 @@ bool IsComplete(const ScoredRollout& item, const RolloutNumbers& numbers, Stored
 
 // Reads this part of a rollout. If `is_scored` is not null, the scores may be missing, and it is
 // set to whether they are there.
-absl::StatusOr<ScoredRollout> ReadRollout(StoredTensors& reader, int64_t sequence, StoredPart part,
-                                          bool* is_scored = nullptr) {
+absl::StatusOr<ScoredRollout> ReadRollout(NumberListReader& reader, int64_t sequence,
+                                          StoredPart part, bool* is_scored = nullptr) {
   ScoredRollout item;
   RolloutNumbers numbers;
   TAOPD_RETURN_IF_ERROR(VisitRollout(SequenceName(sequence), part, &item, &numbers, reader));
@@ -325,7 +271,7 @@ absl::Status WritePendingStep(const PendingStep& step, int64_t rank, const std::
     seconds = {absl::ToDoubleSeconds(step.record.duration),
                absl::ToDoubleSeconds(step.longest_mini_batch)};
   }
-  TensorFile writer;
+  RolloutWriter writer;
   TAOPD_RETURN_IF_ERROR(writer("sums", &sums));
   TAOPD_RETURN_IF_ERROR(writer("counts", &counts));
   TAOPD_RETURN_IF_ERROR(writer("seconds", &seconds));
@@ -337,7 +283,7 @@ absl::Status WritePendingStep(const PendingStep& step, int64_t rank, const std::
 absl::StatusOr<PendingStep> ReadPendingStep(const std::string& dir, const TrainConfig& config,
                                             const Shares& shares, bool is_root,
                                             const std::vector<std::string>& changed) {
-  StoredTensors reader;
+  NumberListReader reader;
   TAOPD_RETURN_IF_ERROR(reader.Open(dir));
   PendingStep step;
   TAOPD_RETURN_IF_ERROR(ReadNumbers(reader, &step));
@@ -375,7 +321,7 @@ absl::Status WriteStepsInFlight(const std::vector<StepInFlight>& steps, int64_t 
   for (const StepInFlight& step : steps) {
     const std::string step_dir = dir + absl::StrFormat("/step-%06d", step.step + 1);
     TAOPD_RETURN_IF_ERROR(MakeDirectories(step_dir));
-    TensorFile writer;
+    RolloutWriter writer;
     for (const auto& [sequence, item] : step.rollouts) {
       const bool is_scored = step.scored.contains(sequence);
       TAOPD_RETURN_IF_ERROR(writer.AddRollout(
@@ -398,7 +344,7 @@ absl::StatusOr<std::vector<StepInFlight>> ReadStepsInFlight(
     if (name.rfind("step-", 0) != 0 || !absl::SimpleAtoi(name.substr(5), &step.step))
       return DataLoss(dir, ": ", name, " is not the name of a step");
     --step.step;
-    StoredTensors reader;
+    NumberListReader reader;
     TAOPD_RETURN_IF_ERROR(reader.Open(dir + "/" + name));
     absl::Status dropped;  // the reason for the first rollout whose scores are dropped
     for (const int64_t sequence : SequencesOfStep(config, shares)) {
