@@ -163,29 +163,22 @@ TEST(BanditFile, DamageIsNamed) {
   ASSERT_TRUE(WriteResult(RunBandit({"ta_opd"}, options).value(), dir.File("b.json")).ok());
   std::ifstream file(dir.File("b.json"));
   const json good = json::parse(file);
-  const auto message = [&](const json& damaged) {
+  const auto expect_named = [&](auto damage, const char* words) {
+    json damaged = good;
+    damage(damaged);
     std::ofstream(dir.File("d.json")) << damaged;
-    const auto result = ReadResult(dir.File("d.json"));
-    EXPECT_EQ(result.status().code(), absl::StatusCode::kDataLoss);
-    return std::string(result.status().message());
+    const absl::Status status = ReadResult(dir.File("d.json")).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+    EXPECT_NE(status.message().find(words), std::string::npos) << status;
   };
-  json bad = good;
-  bad["runs"][0]["policy"][3] = 1.5;
-  EXPECT_NE(message(bad).find("runs[0].policy holds 1.5"), std::string::npos) << message(bad);
-  bad = good;
-  bad["runs"][0]["trajectory"]["logits"][1].erase(0);
-  EXPECT_NE(message(bad).find("runs[0].trajectory.logits[1]"), std::string::npos) << message(bad);
-  bad = good;
-  bad["runs"][0]["trajectory"]["step"][1] = 1e300;
-  EXPECT_NE(message(bad).find("runs[0].trajectory.step holds 1e+300"), std::string::npos)
-      << message(bad);
-  bad = good;
-  bad["teacher"]["support"][0] = 30;
-  EXPECT_NE(message(bad).find("teacher.support holds 30"), std::string::npos) << message(bad);
-  bad = good;
-  bad["format"] = "other";
-  EXPECT_NE(message(bad).find("format is \"other\""), std::string::npos) << message(bad);
-  EXPECT_NE(message(json::array()).find("format is missing"), std::string::npos);
+  expect_named([](json& j) { j["runs"][0]["policy"][3] = 1.5; }, "runs[0].policy holds 1.5");
+  expect_named([](json& j) { j["runs"][0]["trajectory"]["logits"][1].erase(0); },
+               "runs[0].trajectory.logits[1]");
+  expect_named([](json& j) { j["runs"][0]["trajectory"]["step"][1] = 1e300; },
+               "runs[0].trajectory.step holds 1e+300");
+  expect_named([](json& j) { j["teacher"]["support"][0] = 30; }, "teacher.support holds 30");
+  expect_named([](json& j) { j["format"] = "other"; }, "format is \"other\"");
+  expect_named([](json& j) { j = json::array(); }, "format is missing");
 }
 
 }  // namespace

@@ -79,13 +79,11 @@ const char* const kAnyText[] = {"reward.answer_pattern", "reward.api_key_env",
                                 "data.teacher_prompt_key"};
 
 bool IsCovered(const std::string& path) {
-  for (const char* prefix : {"reward.", "student.lora.", "data.teacher_prompt_"}) {
+  for (const char* prefix :
+       {"reward.", "student.lora.", "data.teacher_prompt_", "data.max_teacher_prompt_length",
+        "data.offpolicy_fraction", "teacher.kind", "teacher.weights", "teacher.ema",
+        "teacher.refresh_every"}) {
     if (path.starts_with(prefix)) return true;
-  }
-  for (const char* one :
-       {"data.max_teacher_prompt_length", "data.offpolicy_fraction", "teacher.kind",
-        "teacher.weights", "teacher.ema", "teacher.refresh_every"}) {
-    if (path == one) return true;
   }
   return false;
 }

@@ -53,11 +53,12 @@ class OptimizerShardsTest : public ::testing::Test {
     }
     EXPECT_EQ(optimizer.num_updates(), 17);
   }
-  void WriteAll(int64_t num_shards) {
+  void WriteAll(int64_t num_shards) { WriteAll(num_shards, dir_, MasterWeights::kFloat32); }
+  static void WriteAll(int64_t num_shards, const TempDir& dir, MasterWeights master) {
     for (int64_t shard = 0; shard < num_shards; ++shard) {
-      auto optimizer = Make(shard, num_shards);
+      auto optimizer = Make(shard, num_shards, MomentsDtype::kFloat32, master);
       Fill(optimizer.get());
-      ASSERT_OK(OptimizerShardsToWrite(*optimizer, shard, /*copies=*/false).Write(dir_.path()));
+      ASSERT_OK(OptimizerShardsToWrite(*optimizer, shard, /*copies=*/false).Write(dir.path()));
     }
   }
   TempDir dir_;
@@ -103,11 +104,7 @@ TEST_F(OptimizerShardsTest, MastersAreDroppedAndMade) {
   ASSERT_OK(ReadOptimizerShards(dir_.path(), without.get()));
   ExpectFilled(*without);
   TempDir other;
-  for (int64_t shard = 0; shard < 2; ++shard) {
-    auto optimizer = Make(shard, 2, MomentsDtype::kFloat32, MasterWeights::kNone);
-    Fill(optimizer.get());
-    ASSERT_OK(OptimizerShardsToWrite(*optimizer, shard, /*copies=*/false).Write(other.path()));
-  }
+  WriteAll(2, other, MasterWeights::kNone);
   auto with_master = Make(0, 1);
   Fill(with_master.get());
   ASSERT_OK(ReadOptimizerShards(other.path(), with_master.get()));

@@ -17,12 +17,8 @@ struct RanksSetting {
   int64_t num_shares = 0;
   int64_t num_steps = 3;
   std::string dtype = "float32";
-  int64_t micro_batch_tokens = 60;
   bool shard_gradients = false;
-  RecomputeChoice recompute = RecomputeChoice::kNone;
-  MomentsDtype moments = MomentsDtype::kFloat32;
-  MasterWeights master = MasterWeights::kFloat32;
-  bool offload = false;  // offloads from the CPU, which stands in for a GPU
+  TrainConfig config = TinyConfig();
 };
 
 RanksResult TrainOnRanks(const RanksSetting& setting) {
@@ -33,12 +29,7 @@ RanksResult TrainOnRanks(const RanksSetting& setting) {
   result.weights.resize(world);
   OnRanks(world, ProcessGroupOptions(), [&](ProcessGroup& group) {
     const int64_t rank = group.rank();
-    TinySetting tiny = {.dtype = setting.dtype};
-    tiny.config.trainer.recompute = setting.recompute;
-    tiny.config.trainer.micro_batch_tokens = setting.micro_batch_tokens;
-    tiny.config.optimizer.moments = setting.moments;
-    tiny.config.optimizer.master = setting.master;
-    tiny.config.optimizer.offload = setting.offload;
+    TinySetting tiny = {.config = setting.config, .dtype = setting.dtype};
     tiny.num_threads = 1;  // threads per rank
     tiny.shard.shard_gradients = setting.shard_gradients && world > 1;
     tiny.shard.layout.num_shards = world;
@@ -94,14 +85,14 @@ TEST(StepsOfRanksTest, WholeAndShardedGradientsLearnWhatOneRankLearns) {
          {RecomputeChoice::kNone, RecomputeChoice::kAttention, RecomputeChoice::kFull}) {
       RanksSetting sharded = {world, 0, 6};
       sharded.shard_gradients = true;
-      sharded.recompute = recompute;
+      sharded.config.trainer.recompute = recompute;
       settings.push_back(sharded);
     }
   }
   const RanksResult one = TrainOnRanks({1, 0, 6});
   for (const RanksSetting& setting : settings) {
     SCOPED_TRACE(Concat(setting.world_size, " ranks, ", setting.shard_gradients ? "sharded, " : "",
-                        NameOf(setting.recompute)));
+                        NameOf(setting.config.trainer.recompute)));
     const RanksResult several = TrainOnRanks(setting);
     ExpectSameWeights(several, several);  // all ranks have the same
     EXPECT_EQ(several.losses.back(), several.losses[0]);
@@ -121,9 +112,9 @@ TEST(StepsOfRanksTest, OnePassOfShardedGradientsHasTheBitsOfWholeOnes) {
                                         {MomentsDtype::kBfloat16, MasterWeights::kFloat32},
                                         {MomentsDtype::kBfloat16, MasterWeights::kNone}}) {
     RanksSetting setting = {2, 0, 3, "bfloat16"};
-    setting.moments = moments;
-    setting.master = master;
-    setting.micro_batch_tokens = 10'000;
+    setting.config.optimizer.moments = moments;
+    setting.config.optimizer.master = master;
+    setting.config.trainer.micro_batch_tokens = 10'000;
     const RanksResult whole = TrainOnRanks(setting);
     setting.shard_gradients = true;
     const RanksResult sharded = TrainOnRanks(setting);
@@ -133,16 +124,16 @@ TEST(StepsOfRanksTest, OnePassOfShardedGradientsHasTheBitsOfWholeOnes) {
 }
 
 // Each rank rounds its shard with the same random bits as a single rank, and an update on the host
-// has the bits of one on the device.
+// has the bits of one on the device, for which the CPU stands in.
 TEST(StepsOfRanksTest, WithoutMastersAndOffloadedTheBitsAreTheSame) {
   RanksSetting setting = {1, 4, 3, "bfloat16"};
-  setting.moments = MomentsDtype::kBfloat16;
-  setting.master = MasterWeights::kNone;
+  setting.config.optimizer.moments = MomentsDtype::kBfloat16;
+  setting.config.optimizer.master = MasterWeights::kNone;
   const RanksResult one = TrainOnRanks(setting);
   for (const int64_t world : {1, 2}) {
     for (const bool offload : {false, true}) {
       setting.world_size = world;
-      setting.offload = offload;
+      setting.config.optimizer.offload = offload;
       SCOPED_TRACE(Concat(world, " ranks, offload ", offload));
       ExpectSameWeights(one, TrainOnRanks(setting));
     }

@@ -10,10 +10,17 @@ using Json = nlohmann::ordered_json;
 constexpr auto kRefused = kFailedPrecondition;
 
 const Json kEvaluation = {{"model", "m"}, {"eval.n", "8"}};
+// The first line of its journal.
+constexpr char kHead[] = "{\"evaluation\":{\"model\":\"m\",\"eval.n\":\"8\"}}\n";
 
-TEST(EvalJournal, KeepsWhatWasAdded) {
-  TempDir dir;
-  const std::string path = dir.File("deep/er/r.jsonl");
+class EvalJournalTest : public ::testing::Test {
+ protected:
+  const TempDir dir_;
+  const std::string path_ = dir_.File("r.jsonl");
+};
+
+TEST_F(EvalJournalTest, KeepsWhatWasAdded) {
+  const std::string path = dir_.File("deep/er/r.jsonl");
   {
     ASSERT_OK_AND_ASSIGN(EvalJournal journal, EvalJournal::Open(path, kEvaluation, false));
     EXPECT_TRUE(journal.rows().empty());
@@ -25,76 +32,65 @@ TEST(EvalJournal, KeepsWhatWasAdded) {
   EXPECT_EQ(journal.rows().at({3, 1}).at("response"), "a\nb");
 }
 
-TEST(EvalJournal, ANewEvaluationReplacesTheOldOneWithItsFirstResponse) {
-  TempDir dir;
-  const std::string path = dir.File("r.jsonl"), old = "hello\n";
-  WriteFile(path, old);
+TEST_F(EvalJournalTest, ANewEvaluationReplacesTheOldOneWithItsFirstResponse) {
+  const std::string old = "hello\n";
+  WriteFile(path_, old);
   {
-    ASSERT_OK_AND_ASSIGN(EvalJournal journal, EvalJournal::Open(path, kEvaluation, true));
+    ASSERT_OK_AND_ASSIGN(EvalJournal journal, EvalJournal::Open(path_, kEvaluation, true));
     EXPECT_TRUE(journal.rows().empty());
   }
-  EXPECT_EQ(ReadFile(path), old);
-  ASSERT_OK_AND_ASSIGN(EvalJournal journal, EvalJournal::Open(path, kEvaluation, true));
+  EXPECT_EQ(ReadFile(path_), old);
+  ASSERT_OK_AND_ASSIGN(EvalJournal journal, EvalJournal::Open(path_, kEvaluation, true));
   ASSERT_OK(journal.Add({{"problem", 0}, {"sample", 0}}));
-  EXPECT_EQ(ReadFile(path),
-            "{\"evaluation\":{\"model\":\"m\",\"eval.n\":\"8\"}}\n"
-            "{\"problem\":0,\"sample\":0}\n");
+  EXPECT_EQ(ReadFile(path_), Concat(kHead, "{\"problem\":0,\"sample\":0}\n"));
   // A journal without a response does not block another evaluation.
-  const std::string unused = dir.File("unused.jsonl");
+  const std::string unused = dir_.File("unused.jsonl");
   ASSERT_OK(EvalJournal::Open(unused, kEvaluation, false));
   EXPECT_OK(EvalJournal::Open(unused, {{"model", "other"}}, false));
 }
 
-TEST(EvalJournal, AFileThatCannotBeWrittenIsSaidAtOnce) {
-  TempDir dir;
-  std::filesystem::create_directory(dir.File("r.jsonl"));
+TEST_F(EvalJournalTest, AFileThatCannotBeWrittenIsSaidAtOnce) {
+  std::filesystem::create_directory(path_);
   for (const bool overwrite : {true, false})
-    EXPECT_FALSE(EvalJournal::Open(dir.File("r.jsonl"), kEvaluation, overwrite).ok());
+    EXPECT_FALSE(EvalJournal::Open(path_, kEvaluation, overwrite).ok());
 }
 
-TEST(EvalJournal, HalfALineIsCutAtEveryPlace) {
-  TempDir dir;
-  const std::string path = dir.File("r.jsonl");
-  const std::string head =
-      "{\"evaluation\":{\"model\":\"m\",\"eval.n\":\"8\"}}\n{\"problem\":0,\"sample\":0}\n";
+TEST_F(EvalJournalTest, HalfALineIsCutAtEveryPlace) {
+  const std::string head = Concat(kHead, "{\"problem\":0,\"sample\":0}\n");
   const std::string last = "{\"problem\":1,\"sample\":0}\n";
   for (size_t size = 0; size <= last.size(); ++size) {
-    WriteFile(path, head + last.substr(0, size));
+    WriteFile(path_, head + last.substr(0, size));
     {
-      ASSERT_OK_AND_ASSIGN(EvalJournal journal, EvalJournal::Open(path, kEvaluation, false));
+      ASSERT_OK_AND_ASSIGN(EvalJournal journal, EvalJournal::Open(path_, kEvaluation, false));
       EXPECT_EQ(journal.rows().size(), size == last.size() ? 2u : 1u) << size;
       ASSERT_OK(journal.Add({{"problem", 7}, {"sample", 0}}));
     }
-    ASSERT_OK_AND_ASSIGN(EvalJournal again, EvalJournal::Open(path, kEvaluation, false));
+    ASSERT_OK_AND_ASSIGN(EvalJournal again, EvalJournal::Open(path_, kEvaluation, false));
     EXPECT_EQ(again.rows().count({7, 0}), 1u);
   }
 }
 
-TEST(EvalJournal, AFirstLineThatWasCutIsReplaced) {
-  TempDir dir;
-  const std::string path = dir.File("r.jsonl");
-  const std::string head = "{\"evaluation\":{\"model\":\"m\",\"eval.n\":\"8\"}}\n";
+TEST_F(EvalJournalTest, AFirstLineThatWasCutIsReplaced) {
+  const std::string head = kHead;
   for (size_t size = 0; size < head.size(); ++size) {
-    WriteFile(path, head.substr(0, size));
-    ASSERT_OK_AND_ASSIGN(EvalJournal journal, EvalJournal::Open(path, kEvaluation, false));
+    WriteFile(path_, head.substr(0, size));
+    ASSERT_OK_AND_ASSIGN(EvalJournal journal, EvalJournal::Open(path_, kEvaluation, false));
     EXPECT_TRUE(journal.rows().empty());
     ASSERT_OK(journal.Add({{"problem", 0}, {"sample", 0}}));
-    EXPECT_EQ(ReadFile(path), head + "{\"problem\":0,\"sample\":0}\n") << size;
+    EXPECT_EQ(ReadFile(path_), head + "{\"problem\":0,\"sample\":0}\n") << size;
   }
 }
 
-TEST(EvalJournal, OtherEvaluationsAndOtherFilesAreLeftAlone) {
-  TempDir dir;
-  const std::string path = dir.File("r.jsonl");
+TEST_F(EvalJournalTest, OtherEvaluationsAndOtherFilesAreLeftAlone) {
   {
-    ASSERT_OK_AND_ASSIGN(EvalJournal journal, EvalJournal::Open(path, kEvaluation, false));
+    ASSERT_OK_AND_ASSIGN(EvalJournal journal, EvalJournal::Open(path_, kEvaluation, false));
     ASSERT_OK(journal.Add({{"problem", 0}, {"sample", 0}}));
   }
-  EXPECT_ERROR(EvalJournal::Open(path, {{"model", "m"}, {"eval.n", "4"}}, false), kRefused,
+  EXPECT_ERROR(EvalJournal::Open(path_, {{"model", "m"}, {"eval.n", "4"}}, false), kRefused,
                "eval.n is \"4\", there \"8\"");
-  EXPECT_ERROR(EvalJournal::Open(path, {{"model", "m"}}, false), kRefused,
+  EXPECT_ERROR(EvalJournal::Open(path_, {{"model", "m"}}, false), kRefused,
                "eval.n is recorded there only");
-  EXPECT_ERROR(EvalJournal::Open(path, {{"model", "m"}, {"eval.n", "8"}, {"x", 1}}, false),
+  EXPECT_ERROR(EvalJournal::Open(path_, {{"model", "m"}, {"eval.n", "8"}, {"x", 1}}, false),
                kRefused, "x is not recorded");
   // If the model was trained again, the message says so instead of showing the record.
   for (const auto& [key, says] :
@@ -103,7 +99,7 @@ TEST(EvalJournal, OtherEvaluationsAndOtherFilesAreLeftAlone) {
     const auto identity = [key = key](int64_t number) -> nlohmann::ordered_json {
       return {{"model", "m"}, {key, {{{"file", "model.safetensors"}, {"unix_ns", number}}}}};
     };
-    const std::string trained = dir.File(key);
+    const std::string trained = dir_.File(key);
     ASSERT_OK_AND_ASSIGN(EvalJournal journal, EvalJournal::Open(trained, identity(1), false));
     ASSERT_OK(journal.Add({{"problem", 0}, {"sample", 0}}));
     const absl::Status refused = EvalJournal::Open(trained, identity(2), false).status();
@@ -113,13 +109,12 @@ TEST(EvalJournal, OtherEvaluationsAndOtherFilesAreLeftAlone) {
   }
   for (const std::string text :
        {"hello", "{\"step\":1}\n{\"step\":2", "[]\n", "{\"evaluation\":{}"}) {
-    WriteFile(path, text);
-    EXPECT_FALSE(EvalJournal::Open(path, kEvaluation, false).ok()) << text;
-    EXPECT_EQ(ReadFile(path), text);
+    WriteFile(path_, text);
+    EXPECT_FALSE(EvalJournal::Open(path_, kEvaluation, false).ok()) << text;
+    EXPECT_EQ(ReadFile(path_), text);
   }
-  WriteFile(path,
-            "{\"evaluation\":{\"model\":\"m\",\"eval.n\":\"8\"}}\n{\"problem\":-1,\"sample\":0}\n");
-  EXPECT_ERROR(EvalJournal::Open(path, kEvaluation, false), kDataLoss, "r.jsonl:2");
+  WriteFile(path_, Concat(kHead, "{\"problem\":-1,\"sample\":0}\n"));
+  EXPECT_ERROR(EvalJournal::Open(path_, kEvaluation, false), kDataLoss, "r.jsonl:2");
 }
 
 }  // namespace

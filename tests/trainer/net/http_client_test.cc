@@ -80,6 +80,12 @@ std::string ReplyOf(const std::string& body) {
   return Concat("HTTP/1.1 200 OK\r\nContent-Length: ", body.size(), "\r\n\r\n", body);
 }
 
+// Answers each request until the client goes away.
+void AnswerAll(int fd, const std::string& body) {
+  while (!ReadRequest(fd).empty() && Send(fd, ReplyOf(body))) {
+  }
+}
+
 // Announces a long body and sends a byte of it now and then, until the client goes away.
 void Trickle(int fd) {
   if (ReadRequest(fd).empty() || !Send(fd, "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"))
@@ -121,10 +127,7 @@ TEST(HttpClient, SendsARequestAndReceivesTheReply) {
 }
 
 TEST(HttpClient, KeepsAConnectionForTheNextExchange) {
-  RawServer server([](int fd, int) {
-    while (!ReadRequest(fd).empty() && Send(fd, ReplyOf("yes"))) {
-    }
-  });
+  RawServer server([](int fd, int) { AnswerAll(fd, "yes"); });
   HttpClient client({server.address()}, {});
   for (int i = 0; i < 3; ++i) EXPECT_OK(client.Exchange(0, "/", "", kMaxBytes, kPatience));
   EXPECT_EQ(server.num_connections(), 1);
@@ -175,28 +178,20 @@ TEST(HttpClient, NoServerAndNoHttpAreUnavailable) {
   EXPECT_ERROR(client.Exchange(0, "/", "", kMaxBytes, kPatience), kUnavailable, "not HTTP");
 }
 
-TEST(HttpClient, ADeadlineEndsAReplyThatTrickles) {
-  RawServer server([](int fd, int) { Trickle(fd); });
-  HttpClient client({server.address()}, {});
-  const absl::Time start = absl::Now();
-  EXPECT_ERROR(client.Exchange(0, "/", "", kMaxBytes, absl::Milliseconds(100)), kDeadlineExceeded,
-               "time limit");
-  EXPECT_GE(absl::Now() - start, absl::Milliseconds(100));
-}
-
-TEST(HttpClient, ADeadlineEndsTheWaitForASilentServer) {
-  RawServer server([](int fd, int) { WaitForClose(fd); });
-  HttpClient client({server.address()}, {});
-  EXPECT_ERROR(client.Exchange(0, "/", "", kMaxBytes, absl::Milliseconds(100)), kDeadlineExceeded,
-               "time limit");
+TEST(HttpClient, ADeadlineEndsAReplyThatTricklesAndTheWaitForASilentServer) {
+  for (const auto serve : {Trickle, WaitForClose}) {
+    RawServer server([serve](int fd, int) { serve(fd); });
+    HttpClient client({server.address()}, {});
+    const absl::Time start = absl::Now();
+    EXPECT_ERROR(client.Exchange(0, "/", "", kMaxBytes, absl::Milliseconds(100)), kDeadlineExceeded,
+                 "time limit");
+    EXPECT_GE(absl::Now() - start, absl::Milliseconds(100));
+  }
 }
 
 TEST(HttpClient, AStopTokenEndsItsExchangeAlone) {
   RawServer trickles([](int fd, int) { Trickle(fd); });
-  RawServer answers([](int fd, int) {
-    while (!ReadRequest(fd).empty() && Send(fd, ReplyOf("yes"))) {
-    }
-  });
+  RawServer answers([](int fd, int) { AnswerAll(fd, "yes"); });
   HttpClient client({trickles.address(), answers.address()}, {});
   std::stop_source stop;
   absl::Notification began;
@@ -233,10 +228,7 @@ TEST(HttpClient, CancelAllEndsThisAndLaterExchanges) {
 }
 
 TEST(HttpClient, AReplyThatIsTooLongIsDataLoss) {
-  RawServer server([](int fd, int) {
-    while (!ReadRequest(fd).empty() && Send(fd, ReplyOf("0123456789"))) {
-    }
-  });
+  RawServer server([](int fd, int) { AnswerAll(fd, "0123456789"); });
   HttpClient client({server.address()}, {});
   EXPECT_OK(client.Exchange(0, "/", "", 10, kPatience));
   std::string pieces;

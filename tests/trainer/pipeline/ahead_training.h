@@ -169,7 +169,12 @@ class AheadTraining {
     training_.context.teacher = teacher_follows ? static_cast<TeacherClient*>(&following_)
                                                 : static_cast<TeacherClient*>(&held_);
   }
-  absl::Status Start() { return pipeline_->Restart({}, {}); }
+  // Starts the run, and trains for some steps.
+  absl::Status Start(int64_t num_steps = 0) {
+    TAOPD_RETURN_IF_ERROR(pipeline_->Restart({}, {}));
+    for (; num_steps > 0; --num_steps) TAOPD_RETURN_IF_ERROR(Step().status());
+    return absl::OkStatus();
+  }
   // Trains on the prompts of the next step.
   absl::StatusOr<StepResult> Step(const PendingStep* pending = nullptr) {
     if (!is_repeated_) batch_ = training_.NextPrompts();
@@ -237,10 +242,7 @@ class AheadTraining {
 
 // A run that nothing disturbs.
 struct Whole {
-  explicit Whole(const TinySetting& setting) : run(setting) {
-    EXPECT_OK(run.Start());
-    for (int64_t step = 0; step < kSteps; ++step) EXPECT_OK(run.Step());
-  }
+  explicit Whole(const TinySetting& setting) : run(setting) { EXPECT_OK(run.Start(kSteps)); }
   AheadTraining run;
 };
 

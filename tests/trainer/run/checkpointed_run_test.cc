@@ -12,7 +12,7 @@ namespace {
 
 class CheckpointedRunTest : public ::testing::TestWithParam<std::string> {
  protected:
-  // Starts a run, or a rank of it, in a directory of its own, always with the same student.
+  // Starts a run, or a rank of it, in a directory of its own.
   std::unique_ptr<CheckpointedRun> StartRun(const std::string& name,
                                             ProcessGroup* group = nullptr) {
     const CheckpointedRunOptions options = {.name = name,
@@ -22,14 +22,7 @@ class CheckpointedRunTest : public ::testing::TestWithParam<std::string> {
                                             .device = "cpu",
                                             .group = group};
     auto run = std::make_unique<CheckpointedRun>(options);
-    const auto make_student = [this](const AdamWOptions& shard) -> absl::StatusOr<Student> {
-      Student student = {.decoder = MakeTinyStudent(GetParam())};
-      student.optimizer =
-          std::make_unique<AdamW>(student.decoder->Parameters(), OptimizerConfig(), shard);
-      return student;
-    };
-    EXPECT_OK(run->Start(StartMode(), {"student.model", make_student}));
-    EXPECT_OK(run->OpenOutput());
+    StartTinyRun(run.get());
     Learn(run.get());
     return run;
   }

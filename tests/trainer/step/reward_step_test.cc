@@ -22,10 +22,11 @@ double EvenShare(const Ids& ids) {
 }
 
 // The reward of a response is the share of its even token ids. Answers after `num_held` requests
-// have come, the last one first.
+// have come, the last one first. The answers are `error` unless that is OK.
 class EvenIds final : public RewardSource {
  public:
-  explicit EvenIds(size_t num_held = 1) : num_held_(num_held) {}
+  explicit EvenIds(size_t num_held = 1, absl::Status error = absl::OkStatus())
+      : num_held_(num_held), error_(std::move(error)) {}
   absl::Status Connect(absl::Duration) override { return absl::OkStatus(); }
   void Reward(std::vector<RewardSample> samples,
               std::function<void(absl::StatusOr<std::vector<double>>)> done) override {
@@ -34,7 +35,8 @@ class EvenIds final : public RewardSource {
     std::vector<std::function<void()>> ready;
     {
       absl::MutexLock lock(&mutex_);
-      held_.push_back([done = std::move(done), rewards] { done(rewards); });
+      held_.push_back(
+          [this, done = std::move(done), rewards] { error_.ok() ? done(rewards) : done(error_); });
       if (held_.size() < num_held_) return;
       ready.swap(held_);
     }
@@ -44,6 +46,7 @@ class EvenIds final : public RewardSource {
 
  private:
   const size_t num_held_;
+  const absl::Status error_;
   absl::Mutex mutex_;
   std::vector<std::function<void()>> held_ ABSL_GUARDED_BY(mutex_);
 };
@@ -195,16 +198,7 @@ TEST(RewardStep, TheClipActsOnTheSecondMiniBatchAndIsCounted) {
 }
 
 TEST(RewardStep, AFailureOfTheSourceAbandonsTheStep) {
-  class Failing final : public RewardSource {
-   public:
-    absl::Status Connect(absl::Duration) override { return absl::OkStatus(); }
-    void Reward(std::vector<RewardSample>,
-                std::function<void(absl::StatusOr<std::vector<double>>)> done) override {
-      done(DataLoss("no reward of \"x\""));
-    }
-    RewardStats stats() const override { return {}; }
-  };
-  Failing source;
+  EvenIds source(1, DataLoss("no reward of \"x\""));
   TinySetting setting;
   setting.config.reward.grader = "exact";
   RewardedTraining training(setting, &source);

@@ -191,22 +191,19 @@ TEST(StoppedStep, RolloutsOfOtherPromptsOrSettingsOrDamagedOnesAreRefused) {
                kDataLoss, "does not belong to its prompt in data.train");
   const TempDir dir;
   ASSERT_OK(WritePendingStep(*left->pending, 0, dir.path()));
-  TrainConfig other = setting.config;
-  other.trainer.mini_batch_size = 2;
-  EXPECT_ERROR(ReadPendingStep(dir.path(), other, Shares(), true), kDataLoss,
-               "1 of 6 mini-batches are done, of 18 rollouts; the configuration has 3");
-  other = setting.config;
-  other.teacher.top_k = 8;
-  EXPECT_ERROR(ReadPendingStep(dir.path(), other, Shares(), true), kDataLoss,
-               "4 tokens per position; teacher.top_k and objective need 8");
-  other = setting.config;
-  other.objective.support = SupportChoice::kStudent;
-  EXPECT_ERROR(ReadPendingStep(dir.path(), other, Shares(), true), kDataLoss,
-               "objective.support needs 4 at each position");
-  other = setting.config;
-  other.objective.name = "full";
-  EXPECT_ERROR(ReadPendingStep(dir.path(), other, Shares(), true), kDataLoss,
-               "lack the full vocabulary, which objective needs");
+  const auto expect_refused = [&](auto change, const char* says) {
+    TrainConfig other = setting.config;
+    change(other);
+    EXPECT_ERROR(ReadPendingStep(dir.path(), other, Shares(), true), kDataLoss, says);
+  };
+  expect_refused([](auto& other) { other.trainer.mini_batch_size = 2; },
+                 "1 of 6 mini-batches are done, of 18 rollouts; the configuration has 3");
+  expect_refused([](auto& other) { other.teacher.top_k = 8; },
+                 "4 tokens per position; teacher.top_k and objective need 8");
+  expect_refused([](auto& other) { other.objective.support = SupportChoice::kStudent; },
+                 "objective.support needs 4 at each position");
+  expect_refused([](auto& other) { other.objective.name = "full"; },
+                 "lack the full vocabulary, which objective needs");
   EXPECT_OK(ReadPendingStep(dir.path(), setting.config, Shares(), true, {"optimizer.lr"}));
   for (const std::string changed : {"reward.baseline", "teacher.weights"}) {
     EXPECT_ERROR(

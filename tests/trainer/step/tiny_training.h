@@ -1,4 +1,4 @@
-// Trains tiny random models with real engines, for tests of the step.
+// Trains tiny random models with real engines, for tests of steps and of the runs around them.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -12,9 +12,11 @@
 
 #include "common/engine/torch_engine.h"
 #include "tests/support/fake_teachers.h"
+#include "tests/support/status_matchers.h"
 #include "trainer/commands/engine_options.h"
 #include "trainer/data/epoch_order.h"
 #include "trainer/optim/lr_schedule.h"
+#include "trainer/run/checkpointed_run.h"
 #include "trainer/step/rollouts/rollout_requests.h"
 #include "trainer/step/train_step.h"
 
@@ -189,6 +191,23 @@ inline std::vector<double> RunSteps(const TinySetting& setting, int num_steps,
   }
   if (trained != nullptr) *trained = training.student();
   return losses;
+}
+
+// Returns the student with an optimizer.
+inline Student MakeTrainedStudent(const std::string& dtype, const AdamWOptions& options) {
+  Student student = {.decoder = MakeTinyStudent(dtype)};
+  student.optimizer =
+      std::make_unique<AdamW>(student.decoder->Parameters(), OptimizerConfig(), options);
+  return student;
+}
+
+// Starts a run, or a rank of it, always with the same student.
+inline void StartTinyRun(CheckpointedRun* run) {
+  const auto make_student = [run](const AdamWOptions& shard) {
+    return MakeTrainedStudent(run->options().dtype, shard);
+  };
+  ASSERT_OK(run->Start(StartMode(), {"student.model", make_student}));
+  ASSERT_OK(run->OpenOutput());
 }
 
 inline bool SameWeights(const Decoder& a, const Decoder& b) {

@@ -14,11 +14,7 @@ namespace taopd::testing {
 namespace {
 
 Student TinyStudentOf(const std::string& dtype, bool keeps_average) {
-  Student student = {.decoder = MakeTinyStudent(dtype)};
-  const AdamWOptions options = {.keeps_average = keeps_average};
-  student.optimizer =
-      std::make_unique<AdamW>(student.decoder->Parameters(), OptimizerConfig(), options);
-  return student;
+  return MakeTrainedStudent(dtype, {.keeps_average = keeps_average});
 }
 
 SelfTeacherOptions Options(TeacherWeights weights) {

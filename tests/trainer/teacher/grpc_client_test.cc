@@ -15,11 +15,12 @@ namespace {
 class GrpcClientTest : public ::testing::Test {
  protected:
   void SetUp() override { teacher_.Start(); }
-  void Connect(TeacherClientOptions options) {
+  void Connect(const std::function<void(TeacherClientOptions*)>& change = [](auto*) {}) {
+    TeacherClientOptions options = FastOptions({&teacher_});
+    change(&options);
     ASSERT_OK_AND_ASSIGN(client_, MakeNetworkTeacherClient(options));
     ASSERT_OK(client_->Connect(absl::Seconds(20)));
   }
-  void Connect() { Connect(FastOptions({&teacher_})); }
 
   FakeTeacher teacher_;
   std::unique_ptr<TeacherClient> client_;
@@ -64,9 +65,7 @@ TEST_F(GrpcClientTest, CandidatesDenseRowsAndEntropiesArrive) {
   EXPECT_EQ(num_tries, 2);
   // Dense rows count against the limit of a message: 9 rows of 4 pairs, tail, sampled token,
   // entropy, 5 candidates and their tail, 50 ids, 4 bytes each.
-  TeacherClientOptions small = FastOptions({&teacher_});
-  small.max_message_bytes = 2000;
-  Connect(small);
+  Connect([](auto* options) { options->max_message_bytes = 2000; });
   EXPECT_ERROR(ScoreOne(client_.get(), request), kInvalidArgument,
                "2412 bytes, above max_message_bytes 2000");
 }
@@ -125,9 +124,7 @@ TEST_F(GrpcClientTest, AnswersMayComeInAnyOrder) {
 }
 
 TEST_F(GrpcClientTest, ManyRequestsKeepTheBound) {
-  TeacherClientOptions options = FastOptions({&teacher_});
-  options.max_in_flight_per_endpoint = 3;
-  Connect(options);
+  Connect([](auto* options) { options->max_in_flight_per_endpoint = 3; });
   teacher_.Hold();
   constexpr int kCount = 500;
   absl::BlockingCounter open(kCount);
@@ -169,9 +166,7 @@ TEST_F(GrpcClientTest, DoneMayAskForMore) {
 TEST_F(GrpcClientTest, BadRequestsAreNotSent) {
   ASSERT_OK_AND_ASSIGN(client_, MakeNetworkTeacherClient(FastOptions({&teacher_})));
   EXPECT_ERROR(ScoreOne(client_.get(), ExampleRequest(1)), kFailedPrecondition, "before Connect");
-  TeacherClientOptions options = FastOptions({&teacher_});
-  options.max_message_bytes = 300;
-  Connect(options);
+  Connect([](auto* options) { options->max_message_bytes = 300; });
   TeacherRequest request = ExampleRequest(1, 12, 17);
   EXPECT_ERROR(ScoreOne(client_.get(), request), kInvalidArgument,
                "request \"r1\": top_k 17 is outside [0, 16]");
@@ -183,9 +178,7 @@ TEST_F(GrpcClientTest, BadRequestsAreNotSent) {
 }
 
 TEST_F(GrpcClientTest, ReplyAboveTheLimitIsNotAskedForAgain) {
-  TeacherClientOptions options = FastOptions({&teacher_});
-  options.max_message_bytes = 1000;
-  Connect(options);
+  Connect([](auto* options) { options->max_message_bytes = 1000; });
   teacher_.SetHandler([&](FakeCall call) {
     call.reply->set_request_id(std::string(2000, 'x'));
     call.finish(grpc::Status::OK);
@@ -246,9 +239,7 @@ TEST_F(GrpcClientTest, ErrorsThatCannotPassAreNotTriedAgain) {
 }
 
 TEST_F(GrpcClientTest, DestructionAnswersEverything) {
-  TeacherClientOptions options = FastOptions({&teacher_});
-  options.max_in_flight_per_endpoint = 4;
-  Connect(options);
+  Connect([](auto* options) { options->max_in_flight_per_endpoint = 4; });
   teacher_.Hold();
   std::atomic<int> num_cancelled = 0;
   for (int i = 0; i < 10; ++i) {

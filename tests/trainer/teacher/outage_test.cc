@@ -37,22 +37,14 @@ TEST_F(OutageTest, PassingErrorsAreTriedAgain) {
   std::vector<FakeCall> hung;
   std::atomic<int> num_calls = 0;
   teacher_.SetHandler([&](FakeCall call) {
-    switch (++num_calls) {
-      case 1:
-        return call.finish({grpc::StatusCode::UNAVAILABLE, "loading"});
-      case 2:
-        return call.finish({grpc::StatusCode::RESOURCE_EXHAUSTED, "queue is full"});
-      case 3:
-        return call.finish({grpc::StatusCode::DEADLINE_EXCEEDED, "dropped"});
-      case 4:
-        return call.finish({grpc::StatusCode::CANCELLED, "dropped"});
-      case 5:
-        return call.finish({grpc::StatusCode::INTERNAL, "broke"});
-      case 6:
-        return hung.push_back(call);  // ends by the deadline of the attempt
-      default:
-        return teacher_.AnswerRight(call);
-    }
+    constexpr grpc::StatusCode kPassing[] = {
+        grpc::StatusCode::UNAVAILABLE, grpc::StatusCode::RESOURCE_EXHAUSTED,
+        grpc::StatusCode::DEADLINE_EXCEEDED, grpc::StatusCode::CANCELLED,
+        grpc::StatusCode::INTERNAL};
+    const int number = num_calls++;
+    if (number < 5) return call.finish({kPassing[number], "as told"});
+    if (number == 5) return hung.push_back(call);  // ends by the deadline of the attempt
+    teacher_.AnswerRight(call);
   });
   ASSERT_OK_AND_ASSIGN(const auto answer, ScoreOne(client_.get(), ExampleRequest(1)));
   EXPECT_EQ(answer.log_probs, ExampleScores(ExampleRequest(1), ExampleInfo()).log_probs);

@@ -360,14 +360,9 @@ TEST_F(RetryingClientTest, EveryRequestIsAnsweredOnce) {
     RandomStream random(seed);
     transport.SetRule([&](size_t, const TeacherRequest& request) {
       absl::MutexLock lock(&mutex);
-      switch (random.NextBelow(4)) {
-        case 0:
-          return Fail(kUnavailable);
-        case 1:
-          return Fail(kResourceExhausted);
-        default:
-          return Right(request);
-      }
+      const uint64_t outcome = random.NextBelow(4);
+      if (outcome > 1) return Right(request);
+      return Fail(outcome == 0 ? kUnavailable : kResourceExhausted);
     });
     constexpr int kThreads = 4, kCount = 200;
     std::vector<std::atomic<int>> num_answers(kThreads * kCount);

@@ -141,20 +141,11 @@ TEST(OpenAiSource, TextIdsAndChats) {
 TEST(OpenAiSource, RetriesWhatMayPass) {
   std::atomic<int> calls{0};
   Server server([&](const httplib::Request&, httplib::Response& reply) {
-    switch (calls++) {
-      case 0:
-        reply.status = 503;
-        break;
-      case 1:
-        reply.status = 408;
-        break;
-      case 2:
-        reply.status = 429;
-        reply.set_header("Retry-After", "5");
-        break;
-      default:
-        reply.set_content(TextReply("x"), "application/json");
-    }
+    constexpr int kPassing[] = {503, 408, 429};
+    const int call = calls++;
+    if (call >= 3) return reply.set_content(TextReply("x"), "application/json");
+    reply.status = kPassing[call];
+    if (reply.status == 429) reply.set_header("Retry-After", "5");
   });
   OpenAiOptions options = Options(server);
   options.max_retries = 3;

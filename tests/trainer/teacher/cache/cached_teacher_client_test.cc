@@ -24,16 +24,22 @@ constexpr int64_t kRoom = int64_t{1} << 30;
 class CachedTeacherTest : public ::testing::Test {
  protected:
   void SetUp() override { teacher_.Start(); }
+  std::unique_ptr<ScoreCache> OpenCache() {
+    auto cache = ScoreCache::Open(dir_.File("cache"), kRoom);
+    EXPECT_OK(cache);
+    return *std::move(cache);
+  }
+  // Without a teacher, the client is not connected.
   std::unique_ptr<CachedTeacherClient> MakeClient(bool with_teacher,
                                                   const std::string& revision = "") {
     const TeacherClientOptions options = FastOptions({&teacher_});
-    auto client = MakeNetworkTeacherClient(options);
-    EXPECT_OK(client);
-    if (!with_teacher) client->reset();
-    auto cache = ScoreCache::Open(dir_.File("cache"), kRoom);
-    EXPECT_OK(cache);
-    return std::make_unique<CachedTeacherClient>(*std::move(cache), options.endpoints,
-                                                 *std::move(client), revision);
+    auto teacher = MakeNetworkTeacherClient(options);
+    EXPECT_OK(teacher);
+    if (!with_teacher) teacher->reset();
+    auto client = std::make_unique<CachedTeacherClient>(OpenCache(), options.endpoints,
+                                                        *std::move(teacher), revision);
+    if (with_teacher) EXPECT_OK(client->Connect(absl::Seconds(20)));
+    return client;
   }
 
   TempDir dir_;
@@ -42,7 +48,6 @@ class CachedTeacherTest : public ::testing::Test {
 
 TEST_F(CachedTeacherTest, TheTeacherIsAskedOnce) {
   auto client = MakeClient(true);
-  ASSERT_OK(client->Connect(absl::Seconds(20)));
   for (int round = 0; round < 3; ++round) {
     const auto answers = ScoreAll(client.get(), ExampleRequests(50));
     for (int i = 0; i < 50; ++i) {
@@ -79,9 +84,7 @@ std::unique_ptr<TeacherClient> FixedTeacher(const std::string& canary, bool is_s
 // Servers of one name and revision share entries only if their canaries are the same.
 TEST_F(CachedTeacherTest, OtherWeightsUnderOneNameShareNothing) {
   const auto score = [&](const std::string& canary, bool is_stable, float value, int* num_asked) {
-    auto cache = ScoreCache::Open(dir_.File("canaries"), kRoom);
-    EXPECT_OK(cache);
-    CachedTeacherClient client(*std::move(cache), {"vllm+http://127.0.0.1:1"},
+    CachedTeacherClient client(OpenCache(), {"vllm+http://127.0.0.1:1"},
                                FixedTeacher(canary, is_stable, value, num_asked));
     EXPECT_OK(client.Connect(absl::Seconds(1)));
     const auto scores = ScoreOne(&client, ExampleRequest(0));
@@ -108,9 +111,7 @@ TEST_F(CachedTeacherTest, AttemptsWithoutARequestLeaveTheQueueEmpty) {
     void Score(TeacherRequest, std::function<void(absl::StatusOr<TeacherScores>)>) override {}
     TeacherClientStats stats() const override { return {.in_flight = 1}; }
   };
-  auto cache = ScoreCache::Open(dir_.File("cache"), kRoom);
-  ASSERT_OK(cache);
-  const CachedTeacherClient client(*std::move(cache), {"grpc://127.0.0.1:1"},
+  const CachedTeacherClient client(OpenCache(), {"grpc://127.0.0.1:1"},
                                    std::make_unique<HedgingTeacher>());
   EXPECT_EQ(client.stats().in_flight, 1);
   EXPECT_EQ(client.stats().queued, 0);
@@ -119,7 +120,6 @@ TEST_F(CachedTeacherTest, AttemptsWithoutARequestLeaveTheQueueEmpty) {
 TEST_F(CachedTeacherTest, ARunIsReplayedWithoutATeacher) {
   {
     auto client = MakeClient(true);
-    ASSERT_OK(client->Connect(absl::Seconds(20)));
     for (const auto& answer : ScoreAll(client.get(), ExampleRequests(10))) ASSERT_OK(answer);
   }
   teacher_.Stop();
@@ -143,7 +143,6 @@ TEST_F(CachedTeacherTest, AnUnknownTeacherIsNamed) {
 
 TEST_F(CachedTeacherTest, ErrorsAreNotStored) {
   auto client = MakeClient(true);
-  ASSERT_OK(client->Connect(absl::Seconds(20)));
   TeacherRequest bad = ExampleRequest(1);
   bad.score_start = 0;
   EXPECT_ERROR(ScoreOne(client.get(), bad), kInvalidArgument, "score_start 0");
@@ -158,7 +157,6 @@ TEST_F(CachedTeacherTest, ErrorsAreNotStored) {
 TEST_F(CachedTeacherTest, DestructionAnswersEverything) {
   for (int round = 0; round < 20; ++round) {
     auto client = MakeClient(true);
-    ASSERT_OK(client->Connect(absl::Seconds(20)));
     if (round % 2 == 0) {
       teacher_.Hold();
     } else {
@@ -187,9 +185,8 @@ TEST_F(CachedTeacherTest, ALateLookUpIsCancelled) {
         done(ExampleScores(request, ExampleInfo()));
       },
       ExampleInfo());
-  ASSERT_OK_AND_ASSIGN(auto cache, ScoreCache::Open(dir_.File("cache"), kRoom));
   auto client = std::make_unique<CachedTeacherClient>(
-      std::move(cache), std::vector<std::string>{"grpc://127.0.0.1:1"}, std::move(teacher));
+      OpenCache(), std::vector<std::string>{"grpc://127.0.0.1:1"}, std::move(teacher));
   ASSERT_OK(client->Connect(absl::Seconds(1)));
   // The entry is a pipe, whose reader waits for a writer.
   const std::string key = ScoreKey(ExampleRequest(1), ExampleInfo().Identity());

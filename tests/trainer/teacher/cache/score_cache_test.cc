@@ -43,28 +43,35 @@ bool FindsExample(int index, ScoreCache* cache) {
   return true;
 }
 
-TEST(ScoreCacheTest, KeepsScoresForLaterProcesses) {
-  const TempDir dir;
-  {
-    ASSERT_OK_AND_ASSIGN(auto cache, ScoreCache::Open(dir.File("cache"), kPlenty));
-    EXPECT_FALSE(FindsExample(1, cache.get()));
-    for (int i = 0; i < 20; ++i) PutExample(i, cache.get());
-    EXPECT_TRUE(FindsExample(1, cache.get()));
-    EXPECT_EQ(cache->stats().hits, 1u);
-    EXPECT_EQ(cache->stats().misses, 1u);
-    EXPECT_EQ(cache->size_bytes(), static_cast<int64_t>(cache->stats().bytes_written));
+class ScoreCacheTest : public ::testing::Test {
+ protected:
+  // Opens the cache, again if it is open, as a later process does.
+  void Open(int64_t max_bytes = kPlenty) {
+    cache_.reset();
+    ASSERT_OK_AND_ASSIGN(cache_, ScoreCache::Open(dir_.File("cache"), max_bytes));
   }
-  ASSERT_OK_AND_ASSIGN(auto cache, ScoreCache::Open(dir.File("cache"), kPlenty));
-  EXPECT_GT(cache->size_bytes(), 0);
-  for (int i = 0; i < 20; ++i) EXPECT_TRUE(FindsExample(i, cache.get()));
-  EXPECT_FALSE(cache->Find(ExampleRequest(1), "rev-2").has_value());
+  const TempDir dir_;
+  std::unique_ptr<ScoreCache> cache_;
+};
+
+TEST_F(ScoreCacheTest, KeepsScoresForLaterProcesses) {
+  Open();
+  EXPECT_FALSE(FindsExample(1, cache_.get()));
+  for (int i = 0; i < 20; ++i) PutExample(i, cache_.get());
+  EXPECT_TRUE(FindsExample(1, cache_.get()));
+  EXPECT_EQ(cache_->stats().hits, 1u);
+  EXPECT_EQ(cache_->stats().misses, 1u);
+  EXPECT_EQ(cache_->size_bytes(), static_cast<int64_t>(cache_->stats().bytes_written));
+  Open();
+  EXPECT_GT(cache_->size_bytes(), 0);
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(FindsExample(i, cache_.get()));
+  EXPECT_FALSE(cache_->Find(ExampleRequest(1), "rev-2").has_value());
 }
 
-TEST(ScoreCacheTest, DamagedEntriesAreMissesAndGo) {
-  const TempDir dir;
-  ASSERT_OK_AND_ASSIGN(auto cache, ScoreCache::Open(dir.File("cache"), kPlenty));
-  for (int i = 0; i < 4; ++i) PutExample(i, cache.get());
-  const auto files = EntriesOf(dir);
+TEST_F(ScoreCacheTest, DamagedEntriesAreMissesAndGo) {
+  Open();
+  for (int i = 0; i < 4; ++i) PutExample(i, cache_.get());
+  const auto files = EntriesOf(dir_);
   ASSERT_EQ(files.size(), 4u);
   std::string flipped = ReadFile(files[0]);
   flipped[flipped.size() / 2] ^= 16;
@@ -72,66 +79,57 @@ TEST(ScoreCacheTest, DamagedEntriesAreMissesAndGo) {
   std::filesystem::resize_file(files[1], 100);
   WriteFile(files[2], "");
   int num_found = 0;
-  for (int i = 0; i < 4; ++i) num_found += FindsExample(i, cache.get());
+  for (int i = 0; i < 4; ++i) num_found += FindsExample(i, cache_.get());
   EXPECT_EQ(num_found, 1);
-  EXPECT_EQ(cache->stats().damaged, 3u);
-  EXPECT_EQ(cache->stats().misses, 3u);
-  EXPECT_EQ(EntriesOf(dir).size(), 1u);
-  for (int i = 0; i < 4; ++i) PutExample(i, cache.get());
-  for (int i = 0; i < 4; ++i) EXPECT_TRUE(FindsExample(i, cache.get()));
+  EXPECT_EQ(cache_->stats().damaged, 3u);
+  EXPECT_EQ(cache_->stats().misses, 3u);
+  EXPECT_EQ(EntriesOf(dir_).size(), 1u);
+  for (int i = 0; i < 4; ++i) PutExample(i, cache_.get());
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(FindsExample(i, cache_.get()));
 }
 
-TEST(ScoreCacheTest, AnEntryThatCannotBeReadIsAMissAndNotDamaged) {
-  const TempDir dir;
-  ASSERT_OK_AND_ASSIGN(auto cache, ScoreCache::Open(dir.File("cache"), kPlenty));
-  PutExample(1, cache.get());
-  const auto files = EntriesOf(dir);
+TEST_F(ScoreCacheTest, AnEntryThatCannotBeReadIsAMissAndNotDamaged) {
+  Open();
+  PutExample(1, cache_.get());
+  const auto files = EntriesOf(dir_);
   ASSERT_EQ(files.size(), 1u);
   // A directory opens like a file, but its bytes cannot be read.
   std::filesystem::remove(files[0]);
   std::filesystem::create_directories(files[0] / "so that its size is not 0");
-  EXPECT_FALSE(FindsExample(1, cache.get()));
-  EXPECT_EQ(cache->stats().misses, 1u);
-  EXPECT_EQ(cache->stats().damaged, 0u);
+  EXPECT_FALSE(FindsExample(1, cache_.get()));
+  EXPECT_EQ(cache_->stats().misses, 1u);
+  EXPECT_EQ(cache_->stats().damaged, 0u);
 }
 
-TEST(ScoreCacheTest, OldEntriesGoFirstAndAUseKeepsOne) {
-  const TempDir dir;
+TEST_F(ScoreCacheTest, OldEntriesGoFirstAndAUseKeepsOne) {
   constexpr int kCount = 20;
-  int64_t entry_bytes = 0;
-  {
-    ASSERT_OK_AND_ASSIGN(auto cache, ScoreCache::Open(dir.File("cache"), kPlenty));
-    for (int i = 0; i < kCount; ++i) PutExample(i, cache.get());
-    entry_bytes = cache->size_bytes() / kCount;
-  }
+  Open();
+  for (int i = 0; i < kCount; ++i) PutExample(i, cache_.get());
+  const int64_t entry_bytes = cache_->size_bytes() / kCount;
   // All are a day old, and number 3 is used today.
-  for (const auto& file : EntriesOf(dir)) {
+  for (const auto& file : EntriesOf(dir_)) {
     std::filesystem::last_write_time(
         file, std::filesystem::file_time_type::clock::now() - std::chrono::hours(24));
   }
-  ASSERT_OK_AND_ASSIGN(auto cache, ScoreCache::Open(dir.File("cache"), entry_bytes * kCount));
-  EXPECT_EQ(cache->stats().evicted, 0u);
-  EXPECT_TRUE(FindsExample(3, cache.get()));
-  for (int i = 100; i < 110; ++i) PutExample(i, cache.get());
-  EXPECT_LE(cache->size_bytes(), entry_bytes * kCount);
-  EXPECT_GE(cache->size_bytes(), entry_bytes * kCount * 8 / 10);
-  EXPECT_LE(EntriesOf(dir).size(), static_cast<size_t>(kCount));
-  EXPECT_GE(cache->stats().evicted, 10u);
-  EXPECT_TRUE(FindsExample(3, cache.get()));
-  for (int i = 100; i < 110; ++i) EXPECT_TRUE(FindsExample(i, cache.get()));
+  Open(entry_bytes * kCount);
+  EXPECT_EQ(cache_->stats().evicted, 0u);
+  EXPECT_TRUE(FindsExample(3, cache_.get()));
+  for (int i = 100; i < 110; ++i) PutExample(i, cache_.get());
+  EXPECT_LE(cache_->size_bytes(), entry_bytes * kCount);
+  EXPECT_GE(cache_->size_bytes(), entry_bytes * kCount * 8 / 10);
+  EXPECT_LE(EntriesOf(dir_).size(), static_cast<size_t>(kCount));
+  EXPECT_GE(cache_->stats().evicted, 10u);
+  EXPECT_TRUE(FindsExample(3, cache_.get()));
+  for (int i = 100; i < 110; ++i) EXPECT_TRUE(FindsExample(i, cache_.get()));
 }
 
-TEST(ScoreCacheTest, EntriesThatCannotBeDeletedStillCount) {
-  const TempDir dir;
+TEST_F(ScoreCacheTest, EntriesThatCannotBeDeletedStillCount) {
   constexpr int kCount = 10;
-  int64_t num_bytes = 0;
-  {
-    ASSERT_OK_AND_ASSIGN(auto cache, ScoreCache::Open(dir.File("cache"), kPlenty));
-    for (int i = 0; i < kCount; ++i) PutExample(i, cache.get());
-    num_bytes = cache->size_bytes();
-  }
+  Open();
+  for (int i = 0; i < kCount; ++i) PutExample(i, cache_.get());
+  const int64_t num_bytes = cache_->size_bytes();
   // The oldest entry is a directory.
-  const std::filesystem::path stuck = dir.File("cache/00/stuck");
+  const std::filesystem::path stuck = dir_.File("cache/00/stuck");
   std::filesystem::create_directories(stuck);
   for (int i = 0; i < 100; ++i) WriteFile(stuck / Concat("long-name-", i), "");
   std::filesystem::last_write_time(
@@ -139,40 +137,38 @@ TEST(ScoreCacheTest, EntriesThatCannotBeDeletedStillCount) {
   struct stat about {};
   ASSERT_EQ(::stat(stuck.c_str(), &about), 0);
   ::testing::internal::CaptureStderr();
-  ASSERT_OK_AND_ASSIGN(auto cache, ScoreCache::Open(dir.File("cache"), num_bytes));
+  Open(num_bytes);
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("cannot be trimmed"));
-  EXPECT_EQ(cache->stats().failed_trims, 1u);
-  EXPECT_GT(cache->stats().evicted, 0u);
+  EXPECT_EQ(cache_->stats().failed_trims, 1u);
+  EXPECT_GT(cache_->stats().evicted, 0u);
   int64_t expected = about.st_size;
-  for (const auto& file : EntriesOf(dir))
+  for (const auto& file : EntriesOf(dir_))
     expected += static_cast<int64_t>(std::filesystem::file_size(file));
-  EXPECT_EQ(cache->size_bytes(), expected);
+  EXPECT_EQ(cache_->size_bytes(), expected);
 }
 
-TEST(ScoreCacheTest, ALockThatCannotBeTakenIsReportedAndTriedSeldom) {
-  const TempDir dir;
-  std::filesystem::create_directories(dir.File("cache/lock"));
+TEST_F(ScoreCacheTest, ALockThatCannotBeTakenIsReportedAndTriedSeldom) {
+  std::filesystem::create_directories(dir_.File("cache/lock"));
   ::testing::internal::CaptureStderr();
-  ASSERT_OK_AND_ASSIGN(auto cache, ScoreCache::Open(dir.File("cache"), 40'000));
+  Open(40'000);
   const std::string log = ::testing::internal::GetCapturedStderr();
   EXPECT_THAT(log, HasSubstr("the score cache cannot be trimmed"));
   EXPECT_THAT(log, HasSubstr("cache/lock"));
   int num_puts = 0;
-  for (; cache->size_bytes() < 60'000; ++num_puts) PutExample(num_puts, cache.get());
-  EXPECT_GE(cache->stats().failed_trims, 3u);
-  EXPECT_LE(cache->stats().failed_trims, 7u) << "after another tenth each, in " << num_puts;
+  for (; cache_->size_bytes() < 60'000; ++num_puts) PutExample(num_puts, cache_.get());
+  EXPECT_GE(cache_->stats().failed_trims, 3u);
+  EXPECT_LE(cache_->stats().failed_trims, 7u) << "after another tenth each, in " << num_puts;
 }
 
 // Processes that write, read and delete the same entries: each finds either nothing or what is
 // right.
-TEST(ScoreCacheTest, ProcessesShareTheDirectory) {
-  const TempDir dir;
+TEST_F(ScoreCacheTest, ProcessesShareTheDirectory) {
   constexpr int kProcesses = 4, kRounds = 60;
   std::vector<pid_t> children;
   for (int p = 0; p < kProcesses; ++p) {
     const pid_t pid = ::fork();
     if (pid == 0) {
-      auto cache = ScoreCache::Open(dir.File("cache"), 8 * 1024);
+      auto cache = ScoreCache::Open(dir_.File("cache"), 8 * 1024);
       bool good = cache.ok();
       for (int i = 0; good && i < kRounds; ++i) {
         PutExample((i * 7 + p) % 40, cache->get());
@@ -189,32 +185,31 @@ TEST(ScoreCacheTest, ProcessesShareTheDirectory) {
     ::waitpid(pid, &status, 0);
     EXPECT_EQ(status, 0);
   }
-  for (const auto& file : EntriesOf(dir)) EXPECT_EQ(file.string().find(".tmp."), std::string::npos);
+  for (const auto& file : EntriesOf(dir_))
+    EXPECT_EQ(file.string().find(".tmp."), std::string::npos);
 }
 
-TEST(ScoreCacheTest, ADirectoryThatCannotBeWrittenDoesNotEndARun) {
-  const TempDir dir;
-  WriteFile(dir.File("file"), "");
-  EXPECT_FALSE(ScoreCache::Open(dir.File("file"), kPlenty).ok());
-  ASSERT_OK_AND_ASSIGN(auto cache, ScoreCache::Open(dir.File("cache"), kPlenty));
+TEST_F(ScoreCacheTest, ADirectoryThatCannotBeWrittenDoesNotEndARun) {
+  WriteFile(dir_.File("file"), "");
+  EXPECT_FALSE(ScoreCache::Open(dir_.File("file"), kPlenty).ok());
+  Open();
   // A file where the folder of an entry should be.
   const std::string key = ScoreKey(ExampleRequest(1), "rev-1");
-  WriteFile(dir.File("cache/" + key.substr(0, 2)), "");
-  PutExample(1, cache.get());
-  EXPECT_EQ(cache->stats().failed_writes, 1u);
-  EXPECT_FALSE(FindsExample(1, cache.get()));
+  WriteFile(dir_.File("cache/" + key.substr(0, 2)), "");
+  PutExample(1, cache_.get());
+  EXPECT_EQ(cache_->stats().failed_writes, 1u);
+  EXPECT_FALSE(FindsExample(1, cache_.get()));
 }
 
-TEST(ScoreCacheTest, RemembersTeachers) {
-  const TempDir dir;
-  ASSERT_OK_AND_ASSIGN(auto cache, ScoreCache::Open(dir.File("cache"), kPlenty));
+TEST_F(ScoreCacheTest, RemembersTeachers) {
+  Open();
   TeacherInfo info = ExampleInfo();
   info.tokenizer_hash = "abc";
   info.sends_tail = false;
-  EXPECT_ERROR(cache->FindTeacher({"grpc://a:1"}), kNotFound, "");
+  EXPECT_ERROR(cache_->FindTeacher({"grpc://a:1"}), kNotFound, "");
   info.eos_token_ids = {7, 9};
-  ASSERT_OK(cache->PutTeacher({"grpc://a:1", "grpc://b:1"}, info));
-  ASSERT_OK_AND_ASSIGN(const TeacherInfo found, cache->FindTeacher({"grpc://b:1", "grpc://a:1"}));
+  ASSERT_OK(cache_->PutTeacher({"grpc://a:1", "grpc://b:1"}, info));
+  ASSERT_OK_AND_ASSIGN(const TeacherInfo found, cache_->FindTeacher({"grpc://b:1", "grpc://a:1"}));
   EXPECT_EQ(found.model_name, info.model_name);
   EXPECT_EQ(found.revision, info.revision);
   EXPECT_EQ(found.tokenizer_hash, "abc");
