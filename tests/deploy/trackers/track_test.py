@@ -121,7 +121,7 @@ class TrackTest(unittest.TestCase):
         (self.run_dir / "metrics.jsonl").write_text("".join(metrics_line(step, a=1) for step in range(1, 12)))
         model.write_text("{}")
         self.finish(process)
-        self.assertEqual(sorted(set(self.steps())), list(range(1, 12)))
+        self.assertEqual(self.steps(), list(range(1, 12)))
         self.assertEqual(len(self.calls("finish")), 1)
 
     def test_a_tracker_that_is_down_is_tried_again(self):
