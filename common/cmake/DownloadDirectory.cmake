@@ -1,7 +1,7 @@
 # Sets taopd_download_dir, the directory into which deploy/setup puts LibTorch, Arrow and xgrammar.
-if(DEFINED ENV{TAOPD_DEPS})
+if(NOT "$ENV{TAOPD_DEPS}" STREQUAL "")
   set(taopd_download_dir $ENV{TAOPD_DEPS})
-elseif(DEFINED ENV{XDG_CACHE_HOME})
+elseif(NOT "$ENV{XDG_CACHE_HOME}" STREQUAL "")
   set(taopd_download_dir $ENV{XDG_CACHE_HOME}/taopd)
 else()
   set(taopd_download_dir $ENV{HOME}/.cache/taopd)
