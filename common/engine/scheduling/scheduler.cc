@@ -254,7 +254,8 @@ void Scheduler::Advance(const StepPlan& plan) {
       if (!rows.samples) continue;
       for (Sequence* follower : std::exchange(sequence->scheduling.followers, {})) {
         follower->scheduling.leader = nullptr;
-        if (follower->status.ok() && !follower->finished) Preempt(follower, nullptr);
+        const bool ends = follower->finished || !follower->scheduling.ends_with.ok();
+        if (follower->status.ok() && !ends) Preempt(follower, nullptr);
       }
       continue;
     }

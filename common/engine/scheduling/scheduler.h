@@ -144,8 +144,8 @@ class Scheduler {
   // Records that the plan's rows have been computed and sampled tokens have been appended. The last
   // row of a sequence that sampled no token (Sequence::mask_was_late) will be computed again. Call
   // it once, after the step of the last Schedule, even if all of the step has failed. Sequences
-  // whose status is not OK are skipped; their followers in the plan whose status is OK are
-  // preempted.
+  // whose status is not OK are skipped; those of their followers in the plan that have not ended
+  // are preempted.
   void Advance(const StepPlan& plan);
 
   // Removes a running sequence and gives back its blocks.

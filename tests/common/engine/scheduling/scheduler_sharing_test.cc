@@ -99,10 +99,10 @@ TEST_F(SchedulerSharingTest, AFollowerTakesOverFromACancelledLeader) {
 TEST_F(SchedulerSharingTest, FollowersOfAFailedLeaderStartAgain) {
   Make(Limits(8, 64, 100));
   Sequence* const leader = Add(Generation(Prompt(7, 1)));
-  Add(Generation(Prompt(7, 1)));
-  Add(Generation(Prompt(7, 1)));
+  for (int i = 0; i < 3; ++i) Add(Generation(Prompt(7, 1)));
   const StepPlan plan = scheduler_->Schedule();
   leader->status = absl::InternalError("failed");
+  scheduler_->Cancel(4);
   Complete(plan);
   EXPECT_EQ(scheduler_->pool().num_in_use(), 0);
   EXPECT_EQ(scheduler_->pool().num_cached(), 0);  // failed prefixes cannot be found
