@@ -130,7 +130,7 @@ class TorchEngine final : public InferenceEngine {
     EngineStats stats = stats_;
     stats.num_waiting = scheduler_.num_waiting();
     stats.num_running = scheduler_.num_running();
-    stats.queued_tokens = scheduler_.queued_tokens();
+    stats.queued_tokens = scheduler_.queue().num_tokens;
     stats.num_preempted = scheduler_.stats().num_preempted;
     stats.prefix_query_tokens = scheduler_.stats().prefix_query_tokens;
     stats.prefix_hit_tokens = scheduler_.stats().prefix_hit_tokens;
@@ -156,7 +156,7 @@ class TorchEngine final : public InferenceEngine {
     if (!refusal_.empty()) return Unavailable(refusal_);
     if (requests->empty()) return absl::OkStatus();
     const QueueDecision decision =
-        DecideQueue(queue_limits_, {scheduler_.queued_tokens(), scheduler_.num_waiting()},
+        DecideQueue(queue_limits_, scheduler_.queue(),
                     scheduler_.WaitingOf(requests->front().first.client), added);
     if (!decision.status.ok()) {
       (decision.only_client_share ? stats_.refused_client_share : stats_.refused_queue_full) +=

@@ -173,9 +173,9 @@ class Scheduler {
   // Preempted sequences count as waiting ones.
   int64_t num_waiting() const { return waiting_.size() + waiting_.num_preempted(); }
   int64_t num_running() const { return static_cast<int64_t>(running_.size()); }
-  // Prompt tokens of the sequences that have never been admitted.
-  int64_t queued_tokens() const { return waiting_.num_tokens(); }
-  // Returns the waiting work of one client, preempted sequences aside.
+  // The sequences that have never been admitted, with the tokens of their prompts: all of them, and
+  // those of one client.
+  QueueLoad queue() const { return {waiting_.num_tokens(), waiting_.size()}; }
   QueueLoad WaitingOf(const std::string& client) const { return waiting_.WaitingOf(client); }
   const SchedulerStats& stats() const { return stats_; }
   // Returns whether the engine's thread has something to do.

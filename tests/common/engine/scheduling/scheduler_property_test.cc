@@ -116,7 +116,7 @@ uint64_t RunOnce(uint64_t seed, int64_t num_steps, Totals* totals) {
   }
   const Scheduler& scheduler = engine.scheduler();
   EXPECT_FALSE(scheduler.has_work());
-  EXPECT_EQ(scheduler.queued_tokens(), 0);
+  EXPECT_EQ(scheduler.queue().num_tokens, 0);
   EXPECT_EQ(scheduler.pool().num_in_use(), 0);
   for (const auto& [handle, result] : engine.results()) {
     totals->num_ok += result.status.ok();

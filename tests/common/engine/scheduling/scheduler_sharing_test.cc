@@ -240,6 +240,7 @@ TEST_F(SchedulerSharingTest, APreemptedSequenceFindsItsOwnBlocksAgain) {
   EXPECT_EQ(victim->num_computed, 12);
   EXPECT_EQ(Step(), "1[12,13)s");
   EXPECT_EQ(scheduler_->stats().num_preempted, 1u);
+  EXPECT_EQ(scheduler_->queue().num_requests, 0);     // only new ones count
   EXPECT_EQ(scheduler_->pool().num_evictions(), 1u);  // the last one of request 2
   for (int i = 0; i < 3; ++i) Step();
   EXPECT_EQ(Step(), "2[8,13)s");

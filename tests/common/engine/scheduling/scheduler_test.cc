@@ -15,10 +15,10 @@ TEST_F(SchedulerTest, PrefillsThenDecodesUntilTheLastTokenIsSampled) {
   AddGeneration(3, /*max_new_tokens=*/2);
   AddGeneration(4, /*max_new_tokens=*/3);
   EXPECT_EQ(scheduler_->num_waiting(), 2);
-  EXPECT_EQ(scheduler_->queued_tokens(), 7);
+  EXPECT_EQ(scheduler_->queue().num_tokens, 7);
   EXPECT_EQ(Step(), "1[0,3)s 2[0,4)s");
   EXPECT_EQ(scheduler_->num_running(), 2);
-  EXPECT_EQ(scheduler_->queued_tokens(), 0);
+  EXPECT_EQ(scheduler_->queue().num_tokens, 0);
   EXPECT_EQ(Step(), "1[3,4)s 2[4,5)s");
   EXPECT_EQ(Step(), "2[5,6)s");  // the third token is never fed
   EXPECT_FALSE(scheduler_->has_work());
@@ -235,7 +235,7 @@ TEST_F(SchedulerTest, CancelTakesWaitingAtOnceAndRunningBeforeTheNextStep) {
   scheduler_->Cancel(2);
   scheduler_->Cancel(99);
   EXPECT_EQ(scheduler_->num_waiting(), 1);
-  EXPECT_EQ(scheduler_->queued_tokens(), 5);
+  EXPECT_EQ(scheduler_->queue().num_tokens, 5);
   EXPECT_THAT(Dropped(), ElementsAre(Pair(2, absl::StatusCode::kCancelled)));
   scheduler_->Cancel(1);
   EXPECT_EQ(scheduler_->num_running(), 1);
@@ -261,7 +261,7 @@ TEST_F(SchedulerTest, DeadlinesEndWaitingAndRunningWork) {
   scheduler_->DropExpired(start + absl::Seconds(5));
   EXPECT_THAT(Dropped(), ElementsAre(Pair(3, absl::StatusCode::kDeadlineExceeded),
                                      Pair(2, absl::StatusCode::kDeadlineExceeded)));
-  EXPECT_EQ(scheduler_->queued_tokens(), 3);
+  EXPECT_EQ(scheduler_->queue().num_tokens, 3);
   scheduler_->Cancel(1);
   EXPECT_EQ(Step(), "4[0,3)s");
   Dropped();
@@ -283,7 +283,7 @@ TEST_F(SchedulerTest, DropAllEmptiesEverything) {
   EXPECT_EQ(Dropped().size(), 5u);
   EXPECT_FALSE(scheduler_->has_work());
   EXPECT_EQ(scheduler_->num_running(), 0);
-  EXPECT_EQ(scheduler_->queued_tokens(), 0);
+  EXPECT_EQ(scheduler_->queue().num_tokens, 0);
   EXPECT_EQ(scheduler_->pool().num_in_use(), 0);
   AddGeneration(2);
   EXPECT_EQ(Step(), "6[0,2)s");
