@@ -168,24 +168,24 @@ absl::Status GrammarHost::HandleMask(FrameReader& reader) {
   const auto position = reader.Read<uint64_t>();
   const auto state = reader.Read<MaskState>();
   if (!reader.ok()) return DataLoss("the grammar process sends a short message");
-  if (found == texts_.end()) return absl::OkStatus();       // closed meanwhile
-  const std::shared_ptr<GrammarText> text = found->second;  // Fail removes it from texts_
+  if (found == texts_.end()) return absl::OkStatus();  // closed meanwhile
+  GrammarText& text = *found->second;
   const std::string_view rest = reader.ReadRest();
   const bool is_whole =
       state != MaskState::kRestricts || rest.size() == MaskBytes(token_bytes_.size());
-  if (!text->is_open || !text->is_wanted || position != text->ids.size() || !is_whole)
+  if (!text.is_open || !text.is_wanted || position != text.ids.size() || !is_whole)
     return DataLoss("the grammar process sends a mask that was not asked for");
   if (state == MaskState::kFailed) {
-    Fail(text, InvalidArgument("structured output: ", rest));
+    Fail(found->second, InvalidArgument("structured output: ", rest));
     return absl::OkStatus();
   }
-  text->is_wanted = false;
+  text.is_wanted = false;
   --num_awaited_;
-  text->num_restarts = 0;
-  absl::MutexLock lock(&text->mutex);
-  text->position = position;
-  text->restricts = state == MaskState::kRestricts;
-  text->bits = rest;
+  text.num_restarts = 0;
+  absl::MutexLock lock(&text.mutex);
+  text.position = position;
+  text.restricts = state == MaskState::kRestricts;
+  text.bits = rest;
   return absl::OkStatus();
 }
 
@@ -356,7 +356,7 @@ void GrammarHost::Send(GrammarText& text, const std::vector<int32_t>& new_ids) {
   if (num_awaited_++ == 0) heard_at_ = absl::Now();
 }
 
-void GrammarHost::Close(const std::shared_ptr<GrammarText>& text) {
+void GrammarHost::Close(std::shared_ptr<GrammarText> text) {
   if (texts_.erase(text->id) == 0) return;
   if (text->is_open) {
     program_->Send(FrameWriter(GrammarOp::kClose).Add(text->grammar->id_).Add(text->id).bytes());
@@ -365,7 +365,7 @@ void GrammarHost::Close(const std::shared_ptr<GrammarText>& text) {
   text->is_open = text->is_wanted = false;
 }
 
-void GrammarHost::Fail(const std::shared_ptr<GrammarText>& text, const absl::Status& status) {
+void GrammarHost::Fail(std::shared_ptr<GrammarText> text, const absl::Status& status) {
   Close(text);
   absl::MutexLock lock(&text->mutex);
   text->failure = status;

@@ -73,7 +73,7 @@ class GrammarHost {
   void Forget(const Grammar& grammar);
   // Appends `ids` to the text and asks for the mask of the next id.
   void Ask(const std::shared_ptr<GrammarText>& text, const std::vector<int32_t>& ids);
-  void Close(const std::shared_ptr<GrammarText>& text);
+  void Close(std::shared_ptr<GrammarText> text);
 
  private:
   struct Job {
@@ -114,8 +114,8 @@ class GrammarHost {
   void Requeue(const std::shared_ptr<Grammar>& grammar);
   // Returns the grammar that the process works on; null if it works on none or on several.
   const GrammarSpec* OnlySuspect(bool was_compiling) const;
-  // The text gets no more masks after this.
-  void Fail(const std::shared_ptr<GrammarText>& text, const absl::Status& status);
+  // The text gets no more masks after this. Close erases the pointer in texts_, hence the copies.
+  void Fail(std::shared_ptr<GrammarText> text, const absl::Status& status);
 
   const std::vector<std::string> token_bytes_;
   const std::vector<int32_t> eos_ids_;
