@@ -8,10 +8,10 @@
 #include <gtest/gtest.h>
 
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "server/http/http_response.h"
+#include "tests/support/process.h"
 #include "tests/support/raw_sockets.h"
 #include "tests/support/status_matchers.h"
 
@@ -20,6 +20,8 @@ namespace {
 
 using ::testing::AnyOf;
 using ::testing::EndsWith;
+
+constexpr absl::Duration kPatience = absl::Seconds(20);
 
 // Answers with the request's body. Paths: /wait waits until Release; /stream sends chunks;
 // /endless sends them until the client is gone; /probe is a probe.
@@ -131,14 +133,6 @@ class FrontTest : public ::testing::Test {
     for (RawClient& client : clients) {
       EXPECT_THAT(client.ReadUntil("\r\n\r\n"), StartsWith("HTTP/1.1 200"));
     }
-  }
-  static bool WaitUntil(const std::function<bool()>& reached) {
-    const absl::Time deadline = absl::Now() + absl::Seconds(20);
-    while (!reached()) {
-      if (absl::Now() > deadline) return false;
-      std::this_thread::yield();
-    }
-    return true;
   }
   std::string AskProbe() { return Ask(port_, Get("/probe", "Connection: close\r\n")); }
   // A probe connects from this address while 64 requests are in work, and its request comes behind
@@ -271,7 +265,7 @@ TEST_F(FrontTest, IdleConnectionsAreClosed) {
   EXPECT_EQ(Ask(port_, ""), "");
   // A busy machine may not send the request before its connection is closed.
   std::string answer;
-  EXPECT_TRUE(WaitUntil([&] { return !(answer = Ask(port_, Get("/"))).empty(); }));
+  EXPECT_TRUE(PollUntil(kPatience, [&] { return !(answer = Ask(port_, Get("/"))).empty(); }));
   EXPECT_THAT(answer, StartsWith("HTTP/1.1 200"));
   EXPECT_THAT(answer, Not(HasSubstr("close")));
 }
@@ -378,10 +372,10 @@ TEST_F(FrontTest, BodiesCountAsTheyArrive) {
   RawClient client(port_);
   client.Send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 20000000\r\n\r\n" +
               std::string(4 << 20, 'x'));
-  EXPECT_TRUE(WaitUntil([&] { return budget_.num_used() >= 4 << 20; }));
+  EXPECT_TRUE(PollUntil(kPatience, [&] { return budget_.num_used() >= 4 << 20; }));
   EXPECT_LE(budget_.num_used(), 8 << 20);
   client.Close();
-  EXPECT_TRUE(WaitUntil([&] { return budget_.num_used() == 0; }));
+  EXPECT_TRUE(PollUntil(kPatience, [&] { return budget_.num_used() == 0; }));
 }
 
 TEST_F(FrontTest, StalledBodiesGiveTheirMemoryToThoseThatMove) {
@@ -390,9 +384,9 @@ TEST_F(FrontTest, StalledBodiesGiveTheirMemoryToThoseThatMove) {
   std::vector<RawClient> stalled =
       Connect(2, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: " + std::to_string(15 << 20) +
                      "\r\n\r\n" + most_of_it);
-  ASSERT_TRUE(WaitUntil([&] { return budget_.num_used() >= 30 << 20; }));
+  ASSERT_TRUE(PollUntil(kPatience, [&] { return budget_.num_used() >= 30 << 20; }));
   // Refused while the others may still move, served once they have stalled.
-  EXPECT_TRUE(WaitUntil([&] {
+  EXPECT_TRUE(PollUntil(kPatience, [&] {
     RawClient client(port_);
     client.Send(Post("/", body));
     const std::string answer = client.ReadUntil("\r\n\r\n");
