@@ -26,8 +26,8 @@ struct RouteDoc {
   const char* path;
   const char* text;
   // The fields of a POST body, and of the object sampling_params in it.
-  std::vector<FieldDoc> fields;
-  std::vector<FieldDoc> sampling_fields;
+  std::vector<FieldDoc> fields = {};
+  std::vector<FieldDoc> sampling_fields = {};
   const char* answer_type = "application/json";
 };
 
