@@ -176,56 +176,66 @@ class TorchEngine final : public InferenceEngine {
 
   // The functions below run on the engine's thread.
 
+  // One round of the engine's thread.
+  struct Turn {
+    StepPlan plan;
+    std::vector<Finished> dropped;
+    bool releases_pages = false;
+    bool is_last = false;
+  };
+
   void Loop() {
     at::init_num_threads();  // at::set_num_threads reaches a new thread only through this
     const c10::InferenceMode inference_mode;
-    while (true) {
-      StepPlan plan;
-      std::vector<Finished> dropped;
-      bool stopped = false, release = false;
-      {
-        absl::MutexLock lock(&mutex_);
-        const auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-          return stopping_ || release_now_ || release_when_idle_ || scheduler_.has_work();
-        };
-        mutex_.Await(absl::Condition(&has_work));
-        YieldToOtherWork();
-        Beat();
-        stopped = stopping_;
-        if (stopping_ || aborting_)
-          scheduler_.DropAll(Unavailable(refusal_, ", and the request was not done"));
-        scheduler_.DropExpired(clock_->Now());
-        release = release_now_ || (release_when_idle_ && !scheduler_.has_work());
-        if (release) {
-          scheduler_.ReleaseCache();
-          release_now_ = release_when_idle_ = false;
-        }
-        scheduler_.SetWeightVersion(decoder_->weight_version());
-        plan = scheduler_.Schedule();
-        NoteStart(plan);
-        for (auto& [sequence, status] : scheduler_.TakeDropped()) {
-          ++stats_.failed_requests;
-          dropped.push_back({std::move(sequence->done), status});
-        }
-        delivering_ = true;
-      }
-      Deliver(&dropped);
-      if (release) runner_->ReleasePages();
-      if (!plan.empty()) {
-        RunStep(plan);
-      } else if (plan.waiting_for_mask != nullptr) {
+    for (bool is_last = false; !is_last;) {
+      Turn turn = NextTurn();
+      is_last = turn.is_last;
+      Deliver(&turn.dropped);
+      if (turn.releases_pages) runner_->ReleasePages();
+      if (!turn.plan.empty()) {
+        RunStep(turn.plan);
+      } else if (turn.plan.waiting_for_mask != nullptr) {
         // Nothing else can run. New work waits for this as well, so the wait is short.
-        plan.waiting_for_mask->WaitsForMask(kIdleWait);
+        turn.plan.waiting_for_mask->WaitsForMask(kIdleWait);
       }
-      bool idle = false;
-      {
-        absl::MutexLock lock(&mutex_);
-        delivering_ = false;
-        idle = !scheduler_.has_work();
-      }
-      if (idle) ReleaseWorkerThreads();
-      if (stopped) return;
+      if (EndTurnAndSeeIfIdle()) ReleaseWorkerThreads();
     }
+  }
+
+  // Waits for work, and decides what is done of it.
+  Turn NextTurn() {
+    absl::MutexLock lock(&mutex_);
+    const auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return stopping_ || release_now_ || release_when_idle_ || scheduler_.has_work();
+    };
+    mutex_.Await(absl::Condition(&has_work));
+    YieldToOtherWork();
+    Beat();
+    if (stopping_ || aborting_)
+      scheduler_.DropAll(Unavailable(refusal_, ", and the request was not done"));
+    scheduler_.DropExpired(clock_->Now());
+    Turn turn;
+    turn.is_last = stopping_;
+    turn.releases_pages = release_now_ || (release_when_idle_ && !scheduler_.has_work());
+    if (turn.releases_pages) {
+      scheduler_.ReleaseCache();
+      release_now_ = release_when_idle_ = false;
+    }
+    scheduler_.SetWeightVersion(decoder_->weight_version());
+    turn.plan = scheduler_.Schedule();
+    NoteStart(turn.plan);
+    for (auto& [sequence, status] : scheduler_.TakeDropped()) {
+      ++stats_.failed_requests;
+      turn.dropped.push_back({std::move(sequence->done), status});
+    }
+    delivering_ = true;
+    return turn;
+  }
+
+  bool EndTurnAndSeeIfIdle() {
+    absl::MutexLock lock(&mutex_);
+    delivering_ = false;
+    return !scheduler_.has_work();
   }
 
   // Waits while other work goes first, unless there is nothing to compute.

@@ -33,11 +33,11 @@ struct Sequence {
   // row of its last token.
   int64_t num_rows_needed() const { return generates() ? num_tokens() : num_prompt_tokens() - 1; }
 
-  // Returns whether the sequence must wait for the mask of its next token before its row is
-  // computed.
-  bool WaitsForMask(absl::Duration wait = absl::ZeroDuration()) const {
+  // Returns whether the sequence's next row must wait for its mask. Before it says yes, it waits
+  // for the mask for up to `patience`.
+  bool WaitsForMask(absl::Duration patience = absl::ZeroDuration()) const {
     return num_mask_waits > 0 && num_computed == num_tokens() - 1 &&
-           !request.sampling->mask->IsReady(generated.ids, wait);
+           !request.sampling->mask->IsReady(generated.ids, patience);
   }
 
   // Appends one sampled token: calls should_stop and on_token, and finishes the sequence at a stop
