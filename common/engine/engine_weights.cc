@@ -1,4 +1,5 @@
-// The EngineWeights of a Decoder.
+#include "common/engine/engine_weights.h"
+
 #include <c10/core/InferenceMode.h>
 
 #include <exception>
@@ -6,7 +7,6 @@
 #include <set>
 #include <utility>
 
-#include "common/engine/engine_weights.h"
 #include "common/io/file.h"
 #include "common/io/safetensors/safetensors.h"
 #include "common/io/sha256.h"
