@@ -66,12 +66,12 @@ class LeaderDecoder final : public Decoder {
 
   at::Tensor Infer(const PagedBatch& batch, KvPages* pages) override {
     if (batch.token_ids_T.size(0) == 0) return slice_->Infer(batch, pages);
-    return Together(InferCommand(batch, *pages), [&] { return slice_->Infer(batch, pages); });
+    return OnAllRanks(InferCommand(batch, *pages), [&] { return slice_->Infer(batch, pages); });
   }
 
   at::Tensor Logits(const at::Tensor& hidden_NH) override {
-    return WithHidden({.kind = ModelCommand::Kind::kLogits}, hidden_NH,
-                      [&](const at::Tensor& hidden) { return slice_->Logits(hidden); });
+    return OnAllRanksWithHidden({.kind = ModelCommand::Kind::kLogits}, hidden_NH,
+                                [&](const at::Tensor& hidden) { return slice_->Logits(hidden); });
   }
 
   ScoringOutput ScoreRows(const at::Tensor& hidden_NH, const at::Tensor& sampled_ids_N,
@@ -82,7 +82,7 @@ class LeaderDecoder final : public Decoder {
     command.candidate_ids = IdsOf(candidate_ids_NM);
     command.num_candidates = candidate_ids_NM.defined() ? candidate_ids_NM.size(1) : 0;
     command.scoring = options;
-    return WithHidden(std::move(command), hidden_NH, [&](const at::Tensor& hidden) {
+    return OnAllRanksWithHidden(std::move(command), hidden_NH, [&](const at::Tensor& hidden) {
       return slice_->ScoreRows(hidden, sampled_ids_N, candidate_ids_NM, options);
     });
   }
@@ -92,17 +92,17 @@ class LeaderDecoder final : public Decoder {
     command.num_blocks = pages->num_blocks();
     command.from_block = from;
     command.to_block = to;
-    Together(command, [&] { slice_->CopyBlock(pages, from, to); });
+    OnAllRanks(command, [&] { slice_->CopyBlock(pages, from, to); });
   }
 
   // Returns the bytes of this process. The others need about as many for their slices.
   int64_t PrepareInference() override {
-    return Together({.kind = ModelCommand::Kind::kPrepare},
-                    [&] { return slice_->PrepareInference(); });
+    return OnAllRanks({.kind = ModelCommand::Kind::kPrepare},
+                      [&] { return slice_->PrepareInference(); });
   }
 
   void KeepForInferenceOnly() override {
-    Together({.kind = ModelCommand::Kind::kKeep}, [&] { slice_->KeepForInferenceOnly(); });
+    OnAllRanks({.kind = ModelCommand::Kind::kKeep}, [&] { slice_->KeepForInferenceOnly(); });
   }
 
   const ModelConfig& paged_config() const override { return slice_->paged_config(); }
@@ -121,7 +121,7 @@ class LeaderDecoder final : public Decoder {
   // Sends the command to the other ranks, then calls `function`. No call is made after a failure,
   // because the ranks no longer agree on their state.
   template <typename Function>
-  auto Together(const ModelCommand& command, const Function& function) -> decltype(function()) {
+  auto OnAllRanks(const ModelCommand& command, const Function& function) -> decltype(function()) {
     try {
       const absl::Status health = Health();
       TORCH_CHECK(health.ok(), "tensor parallel: ", std::string(health.message()));
@@ -136,10 +136,10 @@ class LeaderDecoder final : public Decoder {
   }
 
   template <typename Function>
-  auto WithHidden(ModelCommand command, const at::Tensor& hidden_NH, const Function& function)
-      -> decltype(function(hidden_NH)) {
+  auto OnAllRanksWithHidden(ModelCommand command, const at::Tensor& hidden_NH,
+                            const Function& function) -> decltype(function(hidden_NH)) {
     command.hidden_rows = hidden_NH.size(0);
-    return Together(command, [&] {
+    return OnAllRanks(command, [&] {
       at::Tensor hidden = hidden_NH.contiguous();
       collectives_->Broadcast(hidden);
       return function(hidden);
