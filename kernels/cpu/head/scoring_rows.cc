@@ -25,6 +25,19 @@ struct Before {
   }
 };
 
+// Takes the candidates out of a row without its top-k, each once, and returns their scaled logits.
+// A logit that was taken out is -inf.
+void TakeOutside(const ScoringRowRequest& request, double scale, float* logits,
+                 std::vector<double>* outside_scaled) {
+  outside_scaled->clear();
+  for (int32_t j = 0; j < request.num_candidates; ++j) {
+    float& logit = logits[request.candidate_ids[j]];
+    if (logit == NegativeInfinity<float>()) continue;
+    outside_scaled->push_back(logit * scale);
+    logit = NegativeInfinity<float>();
+  }
+}
+
 }  // namespace
 
 // The k largest numbers are at least theta, the k-th largest tile maximum, because each of k tiles
@@ -93,15 +106,8 @@ void ScoringRow(const ScoringRowRequest& request, float* logits, int64_t vocab_s
   }
   TopK(logits, vocab_size, k, scratch, result->ids);
   ExtractLogits(result->ids, k, logits, taken.data());
-  // The candidates outside of the top-k, each once: a logit that was taken out is -inf already.
   std::vector<double>& outside_scaled = scratch->outside_scaled;
-  outside_scaled.clear();
-  for (int32_t j = 0; j < request.num_candidates; ++j) {
-    float& logit = logits[request.candidate_ids[j]];
-    if (logit == NegativeInfinity<float>()) continue;
-    outside_scaled.push_back(logit * scale);
-    logit = NegativeInfinity<float>();
-  }
+  TakeOutside(request, scale, logits, &outside_scaled);
 
   const ComplementSums rest =
       SumBelow(math, math.max(logits, vocab_size), logits, vocab_size, static_cast<float>(scale));

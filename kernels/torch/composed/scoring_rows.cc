@@ -8,6 +8,19 @@ namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
+// Takes the candidates out of rows without their top-k, which are -inf. Returns their scaled logits
+// in float64, with -inf for a repeated candidate and for one of the top-k.
+at::Tensor TakeOutside(const at::Tensor& candidates_CM, double scale, const at::Tensor& logits_CV) {
+  const at::Tensor sorted_CM = std::get<0>(candidates_CM.sort(1));
+  const at::Tensor outside_CM = logits_CV.gather(1, sorted_CM).to(at::kDouble) * scale;
+  const int64_t num_pairs = sorted_CM.size(1) - 1;
+  const at::Tensor repeated_CM =
+      sorted_CM.narrow(1, 1, num_pairs).eq(sorted_CM.narrow(1, 0, num_pairs));
+  outside_CM.narrow(1, 1, num_pairs).masked_fill_(repeated_CM, -kInf);
+  logits_CV.scatter_(1, sorted_CM, -kInf);
+  return outside_CM;
+}
+
 }  // namespace
 
 // The values of at::topk are exact, but its choice among equal ones is not specified. Everything
@@ -42,30 +55,23 @@ void ScoringRowsComposed(const at::Tensor& logits_CV, const at::Tensor& sampled_
 
   // Everything that reads single logits comes before the top-k are removed from the row.
   at::Tensor sampled_C1;
-  at::Tensor candidate_logits_CM;
+  at::Tensor candidates_CM, candidate_logits_CM;
   if (sampled_N.defined()) {
     const at::Tensor ids_C1 = rows_of(sampled_N).to(device, at::kLong).unsqueeze(1);
     sampled_C1 = logits_CV.gather(1, ids_C1);
     if (options.rank) rows_of(output->sampled_ranks_N).copy_((logits_CV >= sampled_C1).sum(1));
   }
   if (candidates_NM.defined()) {
-    candidate_logits_CM = logits_CV.gather(1, rows_of(candidates_NM).to(device, at::kLong));
+    candidates_CM = rows_of(candidates_NM).to(device, at::kLong);
+    candidate_logits_CM = logits_CV.gather(1, candidates_CM);
   }
   const at::Tensor dense_CV = options.dense ? logits_CV.clone() : at::Tensor();
   const at::Tensor ids_Ck = TopKComposed(logits_CV, options.top_k);
   const at::Tensor support_Ck = logits_CV.gather(1, ids_Ck).to(at::kDouble) * scale;
   logits_CV.scatter_(1, ids_Ck, -kInf);
-  // The candidates outside of the top-k, each once: the others are -inf at this point.
   at::Tensor outside_CM = at::empty({num_rows, 0}, support_Ck.options());
-  if (candidates_NM.defined() && candidates_NM.size(1) > 0) {
-    const at::Tensor sorted_CM = std::get<0>(rows_of(candidates_NM).to(device, at::kLong).sort(1));
-    outside_CM = logits_CV.gather(1, sorted_CM).to(at::kDouble) * scale;
-    const int64_t num_pairs = sorted_CM.size(1) - 1;
-    const at::Tensor repeated_CM =
-        sorted_CM.narrow(1, 1, num_pairs).eq(sorted_CM.narrow(1, 0, num_pairs));
-    outside_CM.narrow(1, 1, num_pairs).masked_fill_(repeated_CM, -kInf);
-    logits_CV.scatter_(1, sorted_CM, -kInf);
-  }
+  if (candidates_NM.defined() && candidates_NM.size(1) > 0)
+    outside_CM = TakeOutside(candidates_CM, scale, logits_CV);
 
   // The complement has its own maximum. Sums are in float32 blocks, as ATen computes them,
   // logarithms in float64.
