@@ -6,7 +6,6 @@
 // files that include LibTorch, which contains its own fmt, can use it.
 #pragma once
 
-#include <cstdint>
 #include <initializer_list>
 #include <string>
 #include <string_view>

@@ -6,9 +6,7 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
-#include "common/base/status.h"
 #include "common/model/config/model_config.h"
 #include "taopd/attention/paged_attention.h"
 #include "taopd/base/data_type.h"

@@ -9,7 +9,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include "common/memory/engine_plan.h"
 #include "common/model/config/lora_config.h"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "common/base/random.h"
 #include "taopd/head/dense_row.h"

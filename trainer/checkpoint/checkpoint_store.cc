@@ -12,7 +12,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
-#include <utility>
 
 #include "common/base/file_descriptor.h"
 #include "common/base/log.h"

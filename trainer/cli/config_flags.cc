@@ -1,7 +1,6 @@
 #include "trainer/cli/config_flags.h"
 
 #include <CLI/CLI.hpp>
-#include <string>
 
 #include "common/base/status.h"
 

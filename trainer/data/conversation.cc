@@ -1,7 +1,5 @@
 #include "trainer/data/conversation.h"
 
-#include <utility>
-
 #include "trainer/data/row_reader.h"
 
 namespace taopd {

@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <filesystem>
-#include <unordered_map>
 #include <utility>
 
 #include "trainer/data/prompt_reader.h"

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "common/base/check.h"
-#include "common/dist/process_group.h"
 #include "common/dist/tree_sum.h"
 
 namespace taopd {

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <vector>
 
 #include "common/io/file.h"
 #include "common/io/safetensors/safetensors.h"

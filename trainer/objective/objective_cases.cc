@@ -4,9 +4,7 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
-#include <limits>
 #include <numeric>
-#include <utility>
 #include <vector>
 
 #include "common/io/file.h"

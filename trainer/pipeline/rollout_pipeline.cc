@@ -1,6 +1,5 @@
 #include "trainer/pipeline/rollout_pipeline.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "common/base/check.h"

@@ -7,8 +7,6 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <string_view>
-#include <utility>
 
 #include "common/config/yaml.h"
 #include "common/io/file.h"

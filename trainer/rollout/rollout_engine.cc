@@ -1,8 +1,5 @@
 #include "trainer/rollout/rollout_engine.h"
 
-#include <memory>
-#include <utility>
-
 #include "common/engine/worker_threads.h"
 
 namespace taopd {

@@ -18,7 +18,6 @@
 //   DeleteOldRun()
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>

@@ -1,7 +1,5 @@
 #include "trainer/student/self_teacher.h"
 
-#include <utility>
-
 #include "common/engine/torch_engine.h"
 #include "common/model/weights/weights.h"
 #include "trainer/dist/gather_pieces.h"

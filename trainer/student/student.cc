@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <optional>
 
 #include "common/base/memory.h"
 #include "common/io/file.h"

@@ -5,7 +5,6 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
-#include <vector>
 
 #include "common/base/status.h"
 #include "common/model/config/model_config.h"

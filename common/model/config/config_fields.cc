@@ -1,6 +1,5 @@
 #include "common/model/config/config_fields.h"
 
-#include <cmath>
 #include <limits>
 #include <set>
 

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <string>
 
 #include "common/base/status.h"
 

@@ -9,10 +9,8 @@
 // A head that is tied to a saved embedding is stored as well, as PEFT stores it.
 #pragma once
 
-#include <cstdint>
 #include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "common/model/decoder.h"

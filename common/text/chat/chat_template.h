@@ -14,11 +14,7 @@
 // The template is not trusted: its size, steps, output and memory are limited (jinja/limits.h).
 #pragma once
 
-#include <absl/time/time.h>
-
-#include <cstdint>
 #include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>

@@ -1,7 +1,6 @@
 // The files of an evaluation: its journal, which belongs to one evaluation, and its results.
 #pragma once
 
-#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "trainer/grading/algebra/expression.h"
 #include "trainer/grading/algebra/numeric_value.h"
 #include "trainer/grading/algebra/real_set.h"
 

@@ -4,7 +4,6 @@
 #include <array>
 #include <optional>
 
-#include "trainer/grading/latex/environment.h"
 #include "trainer/grading/text.h"
 
 namespace taopd::grading {

@@ -2,19 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
-#include <vector>
 
 #include "trainer/report/charts/plot.h"
 #include "trainer/report/charts/run_style.h"
-#include "trainer/report/charts/scale.h"
 #include "trainer/report/page/html.h"
-#include "trainer/report/run_record.h"
 
 namespace taopd::report {
 namespace {

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "trainer/bandit/landscape.h"
 #include "trainer/report/charts/contour.h"

@@ -5,7 +5,6 @@
 #include <iterator>
 #include <numeric>
 #include <string>
-#include <vector>
 
 namespace taopd::report {
 namespace {

@@ -36,7 +36,6 @@
 #include <map>
 #include <memory>
 #include <stop_token>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>

@@ -1,6 +1,5 @@
 #include "trainer/rollout/endpoints/rollout_protocols.h"
 
-#include <algorithm>
 #include <set>
 #include <utility>
 

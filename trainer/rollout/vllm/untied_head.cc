@@ -2,7 +2,6 @@
 
 #include <filesystem>
 #include <system_error>
-#include <utility>
 
 #include "common/io/file.h"
 #include "common/io/safetensors/safetensors.h"

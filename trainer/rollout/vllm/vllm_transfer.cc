@@ -5,7 +5,6 @@
 #include <chrono>
 #include <future>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "common/model/config/dtype.h"
 

@@ -12,8 +12,6 @@
 // only counts.
 #pragma once
 
-#include <absl/time/time.h>
-
 #include <functional>
 #include <memory>
 #include <stop_token>

@@ -5,7 +5,6 @@
 #include "trainer/dist/rank_metrics.h"
 #include "trainer/step/balance/balance_shares.h"
 #include "trainer/step/balance/move_rollouts.h"
-#include "trainer/step/loss/micro_batches.h"
 
 namespace taopd {
 namespace {

@@ -3,7 +3,6 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "trainer/optim/parameter_layout.h"
 #include "trainer/step/loss/head_targets.h"

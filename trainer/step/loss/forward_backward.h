@@ -1,7 +1,6 @@
 // Computes the loss and gradients of one micro-batch.
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <functional>

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <list>
 #include <utility>
-#include <vector>
 
 #include "common/base/log.h"
 #include "common/io/file.h"

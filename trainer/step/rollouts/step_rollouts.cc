@@ -1,6 +1,5 @@
 #include "trainer/step/rollouts/step_rollouts.h"
 
-#include <string>
 #include <utility>
 
 #include "trainer/step/rollouts/rollout_requests.h"

@@ -3,7 +3,6 @@
 #include <ATen/Parallel.h>
 #include <absl/time/clock.h>
 
-#include <string>
 #include <utility>
 
 #include "common/model/torch_errors.h"
