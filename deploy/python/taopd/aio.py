@@ -82,16 +82,10 @@ class AsyncTeacher(Connection):
             else:
                 for request in requests:
                     yield encode(request)
-        with self._cancelled_by_close():
-            call = self._calls["ScoreStream"](encoded(), metadata=self._endpoint.metadata)
-        try:
-            async for reply in call:
+        with self._stream("ScoreStream", encoded()) as replies:
+            async for reply in replies:
                 request = pending.take(reply["request_id"])
                 yield request, request.result_of(reply, info)
-        except grpc.aio.AioRpcError as failure:
-            raise error_of(failure, self._endpoint.url) from failure
-        finally:
-            call.cancel()
 
     async def generate(self, token_ids: Ids, max_new_tokens: int, **options: Any) -> list[Generation]:
         """Generates `n` sequences from one prompt. See Teacher.generate."""
@@ -109,15 +103,9 @@ class AsyncTeacher(Connection):
 
     async def _generations(self, request: GenerateRequest, timeout: float | None) -> AsyncIterator[Generation]:
         data = request.encode(await self.info())
-        with self._cancelled_by_close():
-            call = self._calls["Generate"](data, **self._with(timeout))
-        try:
-            async for reply in call:
+        with self._stream("Generate", data, timeout) as replies:
+            async for reply in replies:
                 yield request.generation_of(reply)
-        except grpc.aio.AioRpcError as failure:
-            raise error_of(failure, self._endpoint.url) from failure
-        finally:
-            call.cancel()
 
     async def _score(self, request: ScoreRequest) -> Scores:
         info = await self.info()

@@ -102,16 +102,10 @@ class Teacher(Connection):
                 request = self._named(request)
                 pending.add(request)
                 yield request.encode(info)
-        with self._cancelled_by_close():
-            call = self._calls["ScoreStream"](encoded(), metadata=self._endpoint.metadata)
-        try:
-            for reply in call:
+        with self._stream("ScoreStream", encoded()) as replies:
+            for reply in replies:
                 request = pending.take(reply["request_id"])
                 yield request, request.result_of(reply, info)
-        except grpc.RpcError as failure:
-            raise error_of(failure, self._endpoint.url) from failure
-        finally:
-            call.cancel()
 
     def generate(self, token_ids: Ids, max_new_tokens: int, **options: Any) -> list[Generation]:
         """Generates `n` sequences from one prompt, and returns them in order. GenerateRequest has the options."""
@@ -127,15 +121,9 @@ class Teacher(Connection):
 
     def _generations(self, request: GenerateRequest, timeout: float | None) -> Iterator[Generation]:
         data = request.encode(self.info())
-        with self._cancelled_by_close():
-            call = self._calls["Generate"](data, **self._with(timeout))
-        try:
-            for reply in call:
+        with self._stream("Generate", data, timeout) as replies:
+            for reply in replies:
                 yield request.generation_of(reply)
-        except grpc.RpcError as failure:
-            raise error_of(failure, self._endpoint.url) from failure
-        finally:
-            call.cancel()
 
     def _score_batch(self, requests: list[ScoreRequest]) -> list[Scores]:
         """Scores the requests on the threads of the pool. The first error ends the other requests."""

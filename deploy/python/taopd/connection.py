@@ -16,7 +16,7 @@ import numpy as np
 
 from taopd import wire
 from taopd.messages import ScoreRequest, TeacherInfo
-from taopd.retry import NEVER_S, RetryOptions, TeacherError
+from taopd.retry import NEVER_S, RetryOptions, TeacherError, error_of
 
 log = logging.getLogger("taopd")
 
@@ -116,6 +116,18 @@ class Connection:
                 raise
             raise TeacherError(grpc.StatusCode.CANCELLED, f"{self._endpoint.url}: the connection is closed",
                                NEVER_S) from refusal
+
+    @contextlib.contextmanager
+    def _stream(self, method: str, request: Any, timeout: float | None = None) -> Iterator[Any]:
+        """Opens a call whose replies are a stream, and ends it. Raises TeacherError for the errors of both clients."""
+        with self._cancelled_by_close():
+            call = self._calls[method](request, **self._with(timeout))
+        try:
+            yield call
+        except grpc.RpcError as failure:
+            raise error_of(failure, self._endpoint.url) from failure
+        finally:
+            call.cancel()
 
     def _named(self, request: ScoreRequest) -> ScoreRequest:
         """Gives a request without a request_id the next number. Thread-safe, because itertools.count is."""
