@@ -13,13 +13,11 @@ uint64_t ChildKey(int32_t node, char byte) {
 }
 
 bool StartsWithWord(std::string_view text) {
-  size_t size_bytes;
-  return !text.empty() && IsWordCharacter(FirstCodePoint(text, &size_bytes));
+  return !text.empty() && IsWordCharacter(FirstCodePoint(text));
 }
 
 bool EndsWithWord(std::string_view text) {
-  size_t size_bytes;
-  return !text.empty() && IsWordCharacter(LastCodePoint(text, &size_bytes));
+  return !text.empty() && IsWordCharacter(LastCodePoint(text));
 }
 
 // Returns where the white space at the end of the text begins. Does not search before `limit`.

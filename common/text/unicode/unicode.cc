@@ -198,8 +198,10 @@ bool IsWordCharacter(char32_t c) {
 }
 
 char32_t FirstCodePoint(std::string_view text, size_t* size_bytes) {
-  *size_bytes = 0;
-  return static_cast<char32_t>(NextCodePoint(text, size_bytes));
+  size_t end = 0;
+  const auto c = static_cast<char32_t>(NextCodePoint(text, &end));
+  if (size_bytes != nullptr) *size_bytes = end;
+  return c;
 }
 
 char32_t LastCodePoint(std::string_view text, size_t* size_bytes) {

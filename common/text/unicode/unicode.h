@@ -60,10 +60,10 @@ inline Char CharAt(std::string_view text, size_t position) {
 // These functions implement \s and \w of Rust's regex, for the options of added tokens.
 bool IsWhiteSpace(char32_t c);
 bool IsWordCharacter(char32_t c);
-// These functions return the first and the last code point, and their sizes. REQUIRES: text is
-// valid UTF-8 and not empty.
-char32_t FirstCodePoint(std::string_view text, size_t* size_bytes);
-char32_t LastCodePoint(std::string_view text, size_t* size_bytes);
+// These functions return the first and the last code point, and their sizes unless `size_bytes` is
+// null. REQUIRES: text is valid UTF-8 and not empty.
+char32_t FirstCodePoint(std::string_view text, size_t* size_bytes = nullptr);
+char32_t LastCodePoint(std::string_view text, size_t* size_bytes = nullptr);
 
 void AppendUtf8(char32_t c, std::string* text);
 

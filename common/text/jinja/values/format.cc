@@ -167,8 +167,7 @@ class JsonWriter {
   void WriteText(std::string_view text) {
     out_ += '"';
     for (const std::string_view character : CodePoints(text)) {
-      size_t size_bytes = 0;
-      const char32_t c = FirstCodePoint(character, &size_bytes);
+      const char32_t c = FirstCodePoint(character);
       static constexpr std::string_view kEscaped = "\"\\\n\r\t\b\f";
       static constexpr std::string_view kLetters = "\"\\nrtbf";
       if (const size_t at = c < 128 ? kEscaped.find(character[0]) : std::string_view::npos;
@@ -255,8 +254,7 @@ std::string QuoteText(std::string_view text) {
   const char quote = has_single && !has_double ? '"' : '\'';
   std::string out(1, quote);
   for (const std::string_view character : CodePoints(text)) {
-    size_t size_bytes = 0;
-    const char32_t c = FirstCodePoint(character, &size_bytes);
+    const char32_t c = FirstCodePoint(character);
     if (c == static_cast<char32_t>(quote) || c == '\\') {
       out += '\\';
       out += static_cast<char>(c);

@@ -212,8 +212,7 @@ std::string ToTitle(std::string_view text) {
   std::string title;
   bool follows_cased = false;
   for (const std::string_view character : CodePoints(text)) {
-    size_t size_bytes = 0;
-    const char32_t c = FirstCodePoint(character, &size_bytes);
+    const char32_t c = FirstCodePoint(character);
     title += follows_cased ? ToLower(character) : ToUpper(character);
     follows_cased = u_hasBinaryProperty(static_cast<UChar32>(c), UCHAR_CASED);
   }
@@ -250,8 +249,7 @@ std::string Replace(std::string_view text, std::string_view old_part, std::strin
 bool HasProperty(std::string_view text, TextProperty property) {
   bool has_cased = false;
   for (const std::string_view character : CodePoints(text)) {
-    size_t size_bytes = 0;
-    const auto c = static_cast<UChar32>(FirstCodePoint(character, &size_bytes));
+    const auto c = static_cast<UChar32>(FirstCodePoint(character));
     const bool is_upper = u_isUUppercase(c), is_lower = u_isULowercase(c), is_title = u_istitle(c);
     has_cased |= is_upper || is_lower || is_title;
     switch (property) {
