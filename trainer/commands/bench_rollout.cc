@@ -186,15 +186,13 @@ Subcommand AddBenchRollout(CLI::App& app) {
                       "URL of a server; replaces rollout.endpoints (repeatable)");
   command->add_option("--model", request.model,
                       "Directory of the weights that they get, instead of student.model");
+  command->option_defaults()->always_capture_default();
   command->add_option("--requests", request.num_requests, "Number of responses of each server")
-      ->check(PositiveNumber())
-      ->capture_default_str();
+      ->check(PositiveNumber());
   command->add_option("--prompt-tokens", request.prompt_tokens, "Length of the random prompts")
-      ->check(PositiveNumber())
-      ->capture_default_str();
+      ->check(PositiveNumber());
   command->add_option("--response-tokens", request.response_tokens, "Maximum length of a response")
-      ->check(PositiveNumber())
-      ->capture_default_str();
+      ->check(PositiveNumber());
   command->add_option("--json", request.json_path, "File to which the results are written as JSON");
   return {command, [flags]() -> absl::Status {
             TAOPD_ASSIGN_OR_RETURN(const TrainConfig config, BadUsage(ReadConfig(*flags)));

@@ -64,10 +64,7 @@ absl::Status GradeResponses(const TrainConfig& config, const EvalRequest& reques
                      .problems = &problems.records,
                      .source = source,
                      .journal = &journal};
-  run.on_progress = [progress = ProgressLog()](int64_t done, int64_t tasks,
-                                               int64_t correct) mutable {
-    progress(done, tasks, correct);
-  };
+  run.on_progress = ProgressLog();
   TAOPD_ASSIGN_OR_RETURN(const EvalResult result, FromMeasure(EvaluateAccuracy(run)));
   return BadUsage(ReportEvaluation(config, request, model, problems, result));
 }
@@ -242,24 +239,21 @@ Subcommand AddEval(CLI::App& app) {
                       "OpenAI-compatible server that answers instead of a model in this process");
   command->add_option("--api-key-env", request.server.api_key_env,
                       "Environment variable that holds the API key. Default: OPENAI_API_KEY");
+  command->option_defaults()->always_capture_default();
   command
       ->add_option("--concurrency", request.server.concurrency,
                    "Maximum number of requests in flight at the server")
-      ->check(NumberIn(1, 1024))
-      ->capture_default_str();
+      ->check(NumberIn(1, 1024));
   command
       ->add_option("--timeout", request.server.timeout_s,
                    "Time limit in seconds for one attempt at one response")
-      ->check(PositiveNumber())
-      ->capture_default_str();
+      ->check(PositiveNumber());
   command
       ->add_option("--max-retries", request.server.max_retries,
                    "Maximum number of further attempts at a response")
-      ->check(NonNegativeNumber())
-      ->capture_default_str();
-  command
-      ->add_option("--output", request.output_path, "File to which the results are written as JSON")
-      ->capture_default_str();
+      ->check(NonNegativeNumber());
+  command->add_option("--output", request.output_path,
+                      "File to which the results are written as JSON");
   command->add_option("--responses", request.responses_path,
                       "File of all responses as JSON Lines, from which an interrupted evaluation "
                       "continues. Default: next to the results");

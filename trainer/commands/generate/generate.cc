@@ -133,35 +133,29 @@ Subcommand AddGenerate(CLI::App& app) {
                    "Maximum number of tokens to generate. Default: 256, or the rest of the model's "
                    "positions")
       ->check(PositiveNumber());
+  command->option_defaults()->always_capture_default();
   command->add_option("--temperature", request->temperature, "Sampling temperature. 0 means greedy")
-      ->check(NonNegativeNumber())
-      ->capture_default_str();
+      ->check(NonNegativeNumber());
   command
       ->add_option("--top-p", request->top_p,
                    "Sample from the most probable tokens whose probabilities sum to this number. 1 "
                    "turns it off")
-      ->check(NumberIn(1e-9, 1.0))
-      ->capture_default_str();
+      ->check(NumberIn(1e-9, 1.0));
   command
       ->add_option("--top-k", request->top_k,
                    "Sample from this number of most probable tokens. 0 turns it off")
-      ->check(NonNegativeNumber())
-      ->capture_default_str();
-  command->add_option("--seed", request->seed, "Seed of the sampling")
-      ->check(NonNegativeNumber())
-      ->capture_default_str();
+      ->check(NonNegativeNumber());
+  command->add_option("--seed", request->seed, "Seed of the sampling")->check(NonNegativeNumber());
   command
       ->add_option("--dtype", request->dtype,
                    "Data type of the weights: float32, bfloat16, float16, or auto, which keeps the "
                    "stored type")
-      ->excludes(endpoint)
-      ->capture_default_str();
+      ->excludes(endpoint);
   command
       ->add_option(
           "--device", request->device,
           "Device to compute on: cpu, cuda, cuda:N, or auto, which means cuda if there is a GPU")
-      ->excludes(endpoint)
-      ->capture_default_str();
+      ->excludes(endpoint);
   return {command, [request] { return Generate(*request); }};
 }
 

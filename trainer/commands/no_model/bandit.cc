@@ -23,24 +23,16 @@ Subcommand AddBandit(CLI::App& app) {
   command->add_option("--objective", flags->objectives, "Names of objectives, separated by commas")
       ->required()
       ->delimiter(',');
-  command->add_option("--k", flags->options.k, "Number of tokens in the support")
-      ->capture_default_str();
-  command->add_option("--steps", flags->options.steps, "Number of optimizer steps")
-      ->capture_default_str();
-  command->add_option("--seed", flags->options.seed, "Seed of the initial logits and the draws")
-      ->capture_default_str();
-  command
-      ->add_option("--support", flags->support,
-                   "Model whose top-k tokens form the support: teacher, student or union")
-      ->capture_default_str();
-  command->add_option("--learning-rate", flags->options.learning_rate, "AdamW's learning rate")
-      ->capture_default_str();
-  command->add_option("--weight-decay", flags->options.weight_decay, "AdamW's weight decay")
-      ->capture_default_str();
-  command
-      ->add_option("--record-every", flags->options.record_every,
-                   "Number of steps between recorded points")
-      ->capture_default_str();
+  command->option_defaults()->always_capture_default();
+  command->add_option("--k", flags->options.k, "Number of tokens in the support");
+  command->add_option("--steps", flags->options.steps, "Number of optimizer steps");
+  command->add_option("--seed", flags->options.seed, "Seed of the initial logits and the draws");
+  command->add_option("--support", flags->support,
+                      "Model whose top-k tokens form the support: teacher, student or union");
+  command->add_option("--learning-rate", flags->options.learning_rate, "AdamW's learning rate");
+  command->add_option("--weight-decay", flags->options.weight_decay, "AdamW's weight decay");
+  command->add_option("--record-every", flags->options.record_every,
+                      "Number of steps between recorded points");
   command
       ->add_option("--output", flags->output_path, "JSON file of the results, which `report` reads")
       ->required();

@@ -188,23 +188,18 @@ Subcommand AddBenchTeacher(CLI::App& app) {
   command->add_option("--duration", request.duration_s, "Seconds during which requests are sent")
       ->check(PositiveNumber())
       ->excludes(count);
-  command
-      ->add_option("--prompt-tokens", request.prompt_tokens,
-                   "Number of tokens of a prompt, or a range such as 64:256")
-      ->capture_default_str();
-  command
-      ->add_option("--response-tokens", request.response_tokens,
-                   "Number of tokens of a response, or a range")
-      ->capture_default_str();
+  command->option_defaults()->always_capture_default();
+  command->add_option("--prompt-tokens", request.prompt_tokens,
+                      "Number of tokens of a prompt, or a range such as 64:256");
+  command->add_option("--response-tokens", request.response_tokens,
+                      "Number of tokens of a response, or a range");
   command
       ->add_option("--vocab-size", request.vocab_size,
                    "Upper bound of the random ids. 0 means the teacher's vocabulary, or 1000 if it "
                    "is not known")
-      ->check(NonNegativeNumber())
-      ->capture_default_str();
+      ->check(NonNegativeNumber());
   command->add_option("--seed", request.seed, "Seed of ids, lengths and arrivals")
-      ->check(NonNegativeNumber())
-      ->capture_default_str();
+      ->check(NonNegativeNumber());
   command->add_option("--json", request.json_path, "File to which the results are written as JSON");
   return {command, [flags]() -> absl::Status {
             TAOPD_ASSIGN_OR_RETURN(TrainConfig config, flags->teacher.Read());
