@@ -154,9 +154,7 @@ SettingCheck<std::string> MemorySize() {
 }
 
 SettingCheck<std::string> NotEmpty() {
-  return [](const std::string& value) {
-    return value.empty() ? InvalidArgument("must be given") : absl::OkStatus();
-  };
+  return Must<std::string>("be given", [](const std::string& value) { return !value.empty(); });
 }
 
 }  // namespace taopd

@@ -127,9 +127,9 @@ class SettingTable {
   // Declares a setting. `value` must have one of the types of SettingPointer. The result is valid
   // until the next declaration.
   template <typename T>
-  requires(!std::is_enum_v<T>) taopd::Setting& Setting(const std::string& name, T* value,
-                                                       const std::string& help,
-                                                       SettingCheck<T> check = nullptr) {
+  requires(!std::is_enum_v<T>) taopd::Setting& Setting(
+      const std::string& name, T* value, const std::string& help,
+      std::type_identity_t<SettingCheck<T>> check = nullptr) {
     std::function<absl::Status()> bound;
     if (check) bound = [value, check = std::move(check)] { return check(*value); };
     settings_.push_back({prefix_ + name, help, SettingPointer(value), std::move(bound), nullptr});
@@ -233,25 +233,26 @@ std::string SettingTypeName(const SettingPointer& value);
 // than four characters) or within a third of the length of `unknown`.
 std::string DidYouMean(const std::string& unknown, const std::vector<std::string>& known);
 
-// The checks for SettingTable::Setting.
+// The checks for SettingTable::Setting. Must returns the check of any rule; `rule` ends the message
+// "must ...".
+template <typename T>
+SettingCheck<T> Must(std::string rule, std::function<bool(const T&)> holds) {
+  return [rule = std::move(rule), holds = std::move(holds)](const T& v) {
+    return holds(v) ? absl::OkStatus() : InvalidArgument("must ", rule);
+  };
+}
 template <typename T>
 SettingCheck<T> AtLeast(T limit) {
-  return [limit](const T& v) {
-    return v >= limit ? absl::OkStatus() : InvalidArgument("must be at least ", limit);
-  };
+  return Must<T>(Concat("be at least ", limit), [limit](const T& v) { return v >= limit; });
 }
 template <typename T>
 SettingCheck<T> MoreThan(T limit) {
-  return [limit](const T& v) {
-    return v > limit ? absl::OkStatus() : InvalidArgument("must be more than ", limit);
-  };
+  return Must<T>(Concat("be more than ", limit), [limit](const T& v) { return v > limit; });
 }
 template <typename T>
 SettingCheck<T> Between(T low, T high) {
-  return [low, high](const T& v) {
-    return v >= low && v <= high ? absl::OkStatus()
-                                 : InvalidArgument("must be between ", low, " and ", high);
-  };
+  return Must<T>(Concat("be between ", low, " and ", high),
+                 [low, high](const T& v) { return v >= low && v <= high; });
 }
 // Returns a check of a setting that may be auto: `check` applies to a number.
 template <typename T>

@@ -22,23 +22,18 @@ constexpr char kAuto[] = "auto";
 constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 
 SettingCheck<std::string> MemorySizeOrAuto() {
-  return [](const std::string& value) {
-    if (value == kAuto || ParseMemoryBytes(value).ok()) return absl::OkStatus();
-    return InvalidArgument("must be auto or a size such as 4294967296 or 4GiB");
-  };
+  return Must<std::string>(
+      "be auto or a size such as 4294967296 or 4GiB",
+      [](const std::string& value) { return value == kAuto || ParseMemoryBytes(value).ok(); });
 }
 
 SettingCheck<double> Share() {
-  return [](const double& share) {
-    if (share > 0.0 && share <= 1.0) return absl::OkStatus();
-    return InvalidArgument("must be above 0 and at most 1");
-  };
+  return Must<double>("be above 0 and at most 1",
+                      [](double share) { return share > 0.0 && share <= 1.0; });
 }
 
-SettingCheck<std::string> DescribedDevice() {
-  return [](const std::string& value) {
-    return value.empty() ? absl::OkStatus() : StatedBudget(MemoryLimits(), value).status();
-  };
+absl::Status CheckDeviceMemory(const std::string& value) {
+  return value.empty() ? absl::OkStatus() : StatedBudget(MemoryLimits(), value).status();
 }
 
 // REQUIRES: `text` was checked.
@@ -301,7 +296,7 @@ void TeacherOptions::DeclareServing(SettingTable& keys) {
   keys.Setting("plan_device", &plan_device,
                "With --plan: plan for this device, which need not exist on this machine, such as "
                "cpu:24GiB or cuda:80GiB.",
-               DescribedDevice());
+               CheckDeviceMemory);
 }
 
 EngineOptions TeacherOptions::ToEngineOptions() const {

@@ -21,11 +21,8 @@ void DeclareClip(const std::string& name, double* value, SettingTable& keys) {
   for (const ObjectiveParameter& parameter : kObjectiveParameters) {
     if (parameter.name != name) continue;
     keys.Setting(name, value, std::string(parameter.summary),
-                 SettingCheck<double>([&parameter](const double& number) {
-                   return parameter.IsInRange(number)
-                              ? absl::OkStatus()
-                              : InvalidArgument("must be ", parameter.range);
-                 }));
+                 Must<double>(Concat("be ", parameter.range),
+                              [&parameter](double number) { return parameter.IsInRange(number); }));
   }
 }
 
@@ -49,17 +46,14 @@ void RewardConfig::Declare(SettingTable& keys) {
                "Server that rewards the responses, as an alternative to a grader, such as "
                "http://127.0.0.1:9000/rewards. It receives one POST request per prompt "
                "(docs/rewards.md).",
-               SettingCheck<std::string>([](const std::string& text) {
+               [](const std::string& text) {
                  return text.empty() ? absl::OkStatus() : ParseHttpUrl(text).status();
-               }))
+               })
       .MayChange();
   keys.Setting("weight", &weight,
                "Factor by which the reward's term of the loss, policy_gradient, is multiplied.",
-               SettingCheck<double>([](const double& factor) {
-                 return std::isfinite(factor) && factor != 0
-                            ? absl::OkStatus()
-                            : InvalidArgument("must be finite and not 0");
-               }));
+               Must<double>("be finite and not 0",
+                            [](double factor) { return std::isfinite(factor) && factor != 0; }));
   keys.Setting(
           "baseline", &baseline,
           "Number subtracted from a reward: 0 (none), the mean over the responses to the prompt "

@@ -1,24 +1,14 @@
 #include "trainer/config/run_config.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "common/io/file.h"
 
 namespace taopd {
-namespace {
-
-absl::Status CheckBetas(const std::vector<double>& betas) {
-  const bool good =
-      betas.size() == 2 && betas[0] >= 0 && betas[0] < 1 && betas[1] >= 0 && betas[1] < 1;
-  return good ? absl::OkStatus() : InvalidArgument("must be two numbers in [0, 1)");
-}
-
-}  // namespace
 
 SettingCheck<double> Fraction() {
-  return [](const double& number) {
-    return number > 0 && number <= 1 ? absl::OkStatus() : InvalidArgument("must be in (0, 1]");
-  };
+  return Must<double>("be in (0, 1]", [](double number) { return number > 0 && number <= 1; });
 }
 
 void RunConfig::Declare(SettingTable& keys) {
@@ -92,7 +82,10 @@ void PromptConfig::DeclarePrompts(SettingTable& keys) {
 void OptimizerConfig::Declare(SettingTable& keys) {
   keys.Setting("lr", &lr, "Peak learning rate of AdamW.", AtLeast(0.0));
   keys.Setting("betas", &betas, "AdamW's two decay rates.",
-               SettingCheck<std::vector<double>>(CheckBetas));
+               Must<std::vector<double>>("be two numbers in [0, 1)", [](const auto& numbers) {
+                 const auto fits = [](double beta) { return beta >= 0 && beta < 1; };
+                 return numbers.size() == 2 && std::ranges::all_of(numbers, fits);
+               }));
   keys.Setting("eps", &eps, "AdamW's epsilon.", MoreThan(0.0));
   keys.Setting("weight_decay", &weight_decay,
                "Decoupled weight decay of matrices. Vectors (norms, biases) are not decayed.",
@@ -180,21 +173,18 @@ void LoraSettings::Declare(SettingTable& keys) {
                "See docs/lora.md.",
                Between<int64_t>(0, kMaxLoraRank));
   keys.Setting("alpha", &alpha, "The product of an adapter's matrices is scaled by alpha / rank.",
-               SettingCheck<double>([](const double& number) {
-                 return std::isfinite(number) && number > 0
-                            ? absl::OkStatus()
-                            : InvalidArgument("must be finite and above 0");
-               }));
+               Must<double>("be finite and above 0",
+                            [](double number) { return std::isfinite(number) && number > 0; }));
   keys.Setting(
       "target_modules", &target_modules,
       "Linear layers that get an adapter: some of q_proj, k_proj, v_proj, o_proj, gate_proj, "
       "up_proj and down_proj, or all-linear for all of them. Experts and the head get none.",
-      SettingCheck<std::vector<std::string>>(CheckLoraTargets));
+      CheckLoraTargets);
   keys.Setting("modules_to_save", &modules_to_save,
                "Modules that are trained in full along with the adapters and stored with them: "
                "some of embed_tokens, lm_head, norm (all norms), model.norm (the final one), "
                "input_layernorm, post_attention_layernorm, q_norm and k_norm.",
-               SettingCheck<std::vector<std::string>>(CheckModulesToSave));
+               CheckModulesToSave);
   keys.Setting("init", &init,
                "Distribution of the initial values of A (B is zero): PEFT's uniform distribution "
                "(default), or a normal distribution with standard deviation 1 / rank (gaussian).");

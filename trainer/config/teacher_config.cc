@@ -126,10 +126,7 @@ void TeacherConfig::Declare(SettingTable& keys) {
   keys.Setting("ema", &ema,
                "Decay of the average if teacher.weights is ema. After each step, average = ema * "
                "average + (1 - ema) * weights.",
-               SettingCheck<double>([](const double& factor) {
-                 return factor >= 0 && factor < 1 ? absl::OkStatus()
-                                                  : InvalidArgument("must be in [0, 1)");
-               }));
+               Must<double>("be in [0, 1)", [](double decay) { return decay >= 0 && decay < 1; }));
   keys.Setting("refresh_every", &refresh_every,
                "Number of steps between replacements of the weights start by the current weights. "
                "0 means that they are never replaced.",
@@ -137,10 +134,8 @@ void TeacherConfig::Declare(SettingTable& keys) {
   keys.Setting("endpoints", &endpoints,
                "Servers of one model: " + DescribeSchemes(kTeacherProtocols) +
                    ". Requests go to the least busy one.",
-               SettingCheck<std::vector<std::string>>([](const std::vector<std::string>& list) {
-                 return list.empty() ? InvalidArgument("must name at least one server")
-                                     : absl::OkStatus();
-               }))
+               Must<std::vector<std::string>>("name at least one server",
+                                              [](const auto& list) { return !list.empty(); }))
       .MayChange();
   keys.Setting("model", &model,
                "Name of the model on a vLLM or SGLang server. If it is empty, the first model that "

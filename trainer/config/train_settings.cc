@@ -13,12 +13,6 @@ std::vector<std::string> ObjectiveNames() {
   return names;
 }
 
-absl::Status CheckBestMetric(const std::string& name) {
-  return name.empty() || name.substr(0, name.find('/')) == "eval"
-             ? absl::OkStatus()
-             : InvalidArgument("must be a metric of the evaluations: eval/...");
-}
-
 // Accepts the name of a grader, or a URL that begins with http:// or https://.
 absl::Status CheckEvalGrader(const std::string& grader) {
   if (grader.find("://") != std::string::npos) return ParseHttpUrl(grader).status();
@@ -258,10 +252,8 @@ void ObjectiveConfig::Declare(SettingTable& keys) {
     if (parameter.read_by == kReadsClip) continue;  // of the section reward
     keys.Setting(std::string(parameter.name), &(parameters.*parameter.value),
                  std::string(parameter.summary),
-                 SettingCheck<double>([&parameter](const double& value) {
-                   return parameter.IsInRange(value) ? absl::OkStatus()
-                                                     : InvalidArgument("must be ", parameter.range);
-                 }));
+                 Must<double>(Concat("be ", parameter.range),
+                              [&parameter](double value) { return parameter.IsInRange(value); }));
   }
   keys.Setting("aggregation", &aggregation,
                "How the losses of positions are combined: token-mean, seq-mean-token-mean or "
@@ -316,7 +308,10 @@ void TrainerConfig::Declare(SettingTable& keys) {
                "Metric of the evaluations, such as eval/kl_to_teacher, that selects the best "
                "checkpoint. This checkpoint is kept, and best.json names it. If the setting is "
                "empty, no checkpoint is selected.",
-               SettingCheck<std::string>(CheckBestMetric))
+               Must<std::string>("be a metric of the evaluations: eval/...",
+                                 [](const std::string& name) {
+                                   return name.empty() || name.substr(0, name.find('/')) == "eval";
+                                 }))
       .MayChange();
   keys.Setting("best_is", &best_is,
                "Whether the smallest or the largest value of best_metric is the best.")
@@ -391,7 +386,7 @@ void EvalConfig::Declare(SettingTable& keys) {
   keys.Setting("grader", &grader,
                "Grader of the responses. It is one of `taopd-trainer grade --list`, or the URL of "
                "a server whose rewards above 0.5 mean right (docs/rewards.md).",
-               SettingCheck<std::string>(CheckEvalGrader))
+               CheckEvalGrader)
       .MayChange();
   keys.Setting(
           "answer_pattern", &answer_pattern,
