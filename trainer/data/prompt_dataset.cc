@@ -1,5 +1,7 @@
 #include "trainer/data/prompt_dataset.h"
 
+#include <absl/strings/str_join.h>
+
 #include <cmath>
 #include <filesystem>
 #include <utility>
@@ -99,16 +101,12 @@ absl::StatusOr<PromptDataset> LoadPrompts(const std::vector<std::string>& paths,
                                           const Tokenizer* tokenizer,
                                           const DatasetOptions& options) {
   Loader loader(tokenizer, options);
-  std::string list;
-  for (const std::string& path : paths) {
-    list += (list.empty() ? "" : ", ") + path;
-    TAOPD_RETURN_IF_ERROR(loader.Load(path));
-  }
+  for (const std::string& path : paths) TAOPD_RETURN_IF_ERROR(loader.Load(path));
   PromptDataset dataset = loader.Take();
   if (dataset.records.empty()) {
     const int64_t overlong = dataset.num_overlong(), missing = dataset.num_teacher_prompt_missing();
     return InvalidArgument(
-        "no rows in ", list.empty() ? "an empty list of files" : list,
+        "no rows in ", paths.empty() ? "an empty list of files" : absl::StrJoin(paths, ", "),
         overlong > 0 ? Concat(" (", overlong, " over-long prompts dropped)") : "",
         missing > 0 ? Concat(" (", missing, " rows without the teacher's prompt dropped)") : "");
   }

@@ -1,5 +1,6 @@
 #include "trainer/student/student.h"
 
+#include <absl/strings/str_join.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <nlohmann/json.hpp>
 
@@ -30,9 +31,7 @@ int64_t GradientBytes(int64_t num_parameters, const AdamWOptions& shard) {
 }
 
 std::string NamesText(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text.empty() ? "none" : text;
+  return names.empty() ? "none" : absl::StrJoin(names, ", ");
 }
 
 // Returns the names of the parameters that a configuration of adapters saves.

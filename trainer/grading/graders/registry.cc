@@ -1,3 +1,5 @@
+#include <absl/strings/str_join.h>
+
 #include <exception>
 #include <set>
 #include <string>
@@ -119,9 +121,7 @@ std::vector<std::string> GraderNames() {
 
 absl::StatusOr<std::unique_ptr<Grader>> Grader::Make(const std::string& name,
                                                      const std::string& answer_pattern) {
-  std::string known;
   for (const Row& row : Rows()) {
-    known += (known.empty() ? "" : ", ") + row.info.name;
     if (row.info.name != name) continue;
     if (!row.takes_pattern && !answer_pattern.empty()) {
       return InvalidArgument("answer_pattern \"", answer_pattern,
@@ -130,7 +130,8 @@ absl::StatusOr<std::unique_ptr<Grader>> Grader::Make(const std::string& name,
     }
     return row.make(answer_pattern);
   }
-  return InvalidArgument("grader \"", name, "\" is not one of ", known);
+  return InvalidArgument("grader \"", name, "\" is not one of ",
+                         absl::StrJoin(GraderNames(), ", "));
 }
 
 Verdict Grader::Grade(std::string_view response, std::string_view answer,

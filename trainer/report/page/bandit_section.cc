@@ -1,3 +1,5 @@
+#include <absl/strings/str_join.h>
+
 #include <algorithm>
 #include <array>
 
@@ -103,12 +105,6 @@ std::string RenderPolicies(const bandit::Result& result, const std::string& id) 
          EndFigure();
 }
 
-std::string LevelsText(const std::vector<double>& levels) {
-  std::string text;
-  for (double level : levels) text += (text.empty() ? "" : ", ") + FormatNumber(level);
-  return text;
-}
-
 std::string RenderLandscape(const bandit::Result& result, const std::string& id) {
   const bandit::Landscape landscape = bandit::MakeLandscape(result);
   const auto x = [&](double value) {
@@ -119,11 +115,12 @@ std::string RenderLandscape(const bandit::Result& result, const std::string& id)
   };
   const ContourFrame frame = {kLandscapeLeft, kLandscapeRight, kLandscapeTop, kLandscapeBottom};
   const std::vector<double> levels = ContourLevels(landscape.full_kl);
+  const auto add_level = [](std::string* text, double level) { *text += FormatNumber(level); };
   std::string out = BeginFigure(
       id, "Landscape",
       "Full reverse KL on the first two principal components of all logits; stronger shade is "
       "larger, lines at " +
-          LevelsText(levels) + " nats. Each path ends at its mark.",
+          absl::StrJoin(levels, ", ", add_level) + " nats. Each path ends at its mark.",
       Key(result, Concat("<svg class=\"swatch\" viewBox=\"0 0 24 12\" aria-hidden=\"true\"><path "
                          "class=\"star\" d=\"",
                          StarPath(12, 6, 6), "\"/></svg>")));

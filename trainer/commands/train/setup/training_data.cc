@@ -1,5 +1,7 @@
 #include "trainer/commands/train/setup/training_setup.h"
 
+#include <absl/strings/str_join.h>
+
 #include <algorithm>
 
 #include "trainer/commands/connect_teacher.h"
@@ -22,11 +24,9 @@ absl::Status CheckBestMetric(const TrainingParts& parts) {
           ? std::vector<std::string>{"eval/kl_to_teacher", "eval/n"}
           : AccuracyMetricNames(parts.config.eval, parts.data.problems);
   if (std::find(known.begin(), known.end(), name) != known.end()) return absl::OkStatus();
-  std::string names;
-  for (const std::string& one : known) names += Concat(names.empty() ? "" : ", ", one);
   return InvalidArgument("trainer.best_metric = ", name,
                          ": is not among what the evaluations measure", DidYouMean(name, known),
-                         ": ", names);
+                         ": ", absl::StrJoin(known, ", "));
 }
 
 Metrics DataMetrics(const TrainConfig& config, const PromptDataset& dataset) {
