@@ -22,6 +22,8 @@ extern "C" const char* __tsan_default_suppressions() {
          // holds.
          "race:spdlog::logger::~logger\n"
          "race:spdlog::details::thread_pool::process_next_msg_\n"
+         // And that of a collective's state, in LibTorch.
+         "race:c10d::\n"
          // So does that of the state that the threads of gRPC's pool share.
          "race:std::_Sp_counted_ptr_inplace<grpc_event_engine::\n";
 }
