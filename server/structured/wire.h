@@ -145,18 +145,17 @@ class FrameBuffer {
   // Returns the next frame if it is complete. A frame larger than max_bytes makes ok() false for
   // good.
   std::optional<std::string> Next(size_t max_bytes) {
+    const std::string_view rest = std::string_view(bytes_).substr(begin_);
     uint32_t size = 0;
-    if (bytes_.size() - begin_ < sizeof(size) || !ok_) return std::nullopt;
-    std::memcpy(&size, bytes_.data() + begin_, sizeof(size));
-    ok_ = size <= max_bytes;
-    if (!ok_ || bytes_.size() - begin_ - sizeof(size) < size) {
+    if (rest.size() >= sizeof(size)) std::memcpy(&size, rest.data(), sizeof(size));
+    ok_ = ok_ && size <= max_bytes;
+    if (!ok_ || rest.size() < sizeof(size) + size) {
       bytes_.erase(0, begin_);
       begin_ = 0;
       return std::nullopt;
     }
-    std::string frame = bytes_.substr(begin_ + sizeof(size), size);
     begin_ += sizeof(size) + size;
-    return frame;
+    return std::string(rest.substr(sizeof(size), size));
   }
   bool ok() const { return ok_; }
 
