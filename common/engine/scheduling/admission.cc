@@ -8,7 +8,8 @@ namespace taopd {
 namespace {
 
 // The number of sequences that one step may pass over because they wait for another one's blocks.
-// It limits the time of one Schedule.
+// With each further one, it passes over the later ones of the same client and kind. This limits the
+// time of one Schedule.
 constexpr int kMaxSkipped = 512;
 // The number of sequences that one step may pass over because they find no room. With each, it
 // passes over the later ones of the same client and kind.
@@ -44,8 +45,7 @@ void Scheduler::AdmitAll(PlanDraft* draft) {
     const Admission admission = AdmitInTurn(next, others_wait, draft);
     if (admission == Admission::kAdmitted) continue;
     if (admission == Admission::kWaitsForPrefix) {
-      waiting_.Skip(*next);
-      if (++num_skipped >= kMaxSkipped) return;
+      waiting_.Skip(*next, /*and_later=*/++num_skipped >= kMaxSkipped);
       continue;
     }
     if (!shared && admission != Admission::kNoSlot) return;

@@ -43,7 +43,7 @@ bool PrefixSharing::WaitsFor(Sequence* sequence, const CachedPrefix& prefix) con
   const int64_t next = static_cast<int64_t>(prefix.blocks.size());
   if ((next + 1) * pool_.block_tokens() > NumReusableTokens(*sequence)) return false;
   const auto found = announced_.find(KeyOf(*sequence, next, prefix.entry));
-  if (found == announced_.end()) return false;
+  if (found == announced_.end() || found->second->WaitsForMask()) return false;
   Sequence::Scheduling& scheduling = sequence->scheduling;
   if (scheduling.waited_for != found->second->handle) {
     scheduling.waited_for = found->second->handle;

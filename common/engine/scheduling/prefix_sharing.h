@@ -27,8 +27,8 @@ class PrefixSharing {
 
   // Returns the longest cached prefix that the sequence could use.
   CachedPrefix Find(const Sequence& sequence) const;
-  // Returns whether another sequence is computing the next block after the prefix. Counts how often
-  // the sequence waits.
+  // Returns whether another sequence, which does not wait for a mask, is computing the next block
+  // after the prefix. Counts how often the sequence waits.
   bool WaitsFor(Sequence* sequence, const CachedPrefix& prefix) const;
   // Returns the running sequence that computes the same prompt, or null.
   Sequence* LeaderOf(const Sequence& sequence) const;

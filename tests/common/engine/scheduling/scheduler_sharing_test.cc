@@ -96,6 +96,40 @@ TEST_F(SchedulerSharingTest, AFollowerTakesOverFromACancelledLeader) {
   EXPECT_EQ(Step(), "3[7,8)s");
 }
 
+class NeverReady final : public LogitMask {
+  absl::StatusOr<bool> Mask(std::span<const int32_t>, std::span<uint64_t>) override { return true; }
+  bool IsReady(std::span<const int32_t>, absl::Duration) override { return false; }
+};
+
+TEST_F(SchedulerSharingTest, NobodyWaitsForTheBlockOfASequenceThatWaitsForItsMask) {
+  Make(Limits(8, 64, 100));
+  InferenceRequest request = Generation(Prompt(7, 1));
+  request.sampling->mask = std::make_shared<NeverReady>();
+  Sequence* const masked = Add(request);
+  EXPECT_EQ(Step(), "1[0,7)s");
+  masked->num_mask_waits = 1;
+  Add(Generation({1, 2, 3, 4, 5, 6, 7, 7, 9}));
+  EXPECT_EQ(Step(), "2[4,9)s");
+}
+
+TEST_F(SchedulerSharingTest, ManyThatWaitForABlockDoNotStopOtherClients) {
+  Make(Limits(1000, 2000, 100));
+  Add(Generation(Prompt(1000, 1)));
+  EXPECT_EQ(Step(), "1[0,100)");
+  InferenceRequest other = Generation({5, 6});
+  other.client = "other";  // its turn is after the first client's
+  Add(other);
+  EXPECT_EQ(Step(), "1[100,198) 2[0,2)s");
+  for (int32_t i = 0; i < 600; ++i) {
+    InferenceRequest request = Generation(Prompt(1000, 1));
+    request.token_ids.push_back(i);
+    Add(request);
+  }
+  other.token_ids = {5};
+  Add(other);
+  EXPECT_EQ(Step(), "2[2,3)s 1[198,296) 603[0,1)s");
+}
+
 TEST_F(SchedulerSharingTest, FollowersOfAFailedLeaderStartAgain) {
   Make(Limits(8, 64, 100));
   Sequence* const leader = Add(Generation(Prompt(7, 1)));
