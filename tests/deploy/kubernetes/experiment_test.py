@@ -67,18 +67,21 @@ class ExperimentTest(unittest.TestCase):
                                           "--set=teacher.endpoints=[grpc://x.y:1, grpc://z:2]"])
         self.assertEqual(list(of_kind(objects, "ConfigMap")[0]["data"]), ["train.yaml"])
 
-    def test_several_teachers(self):
-        """The configuration names their servers: the Job does not."""
+    def test_several_teachers_or_none(self):
+        """The configuration names their servers, or needs none: the Job names no server."""
         own = self.path / "own.yaml"
         own.write_text(STORIES.read_text() + "guard:\n"  # an empty section
                        "teachers:\n  - {name: math, endpoints: [grpc://math:50051], sources: [math]}\n"
                        "  - {name: code, endpoints: [grpc://code:50051]}\n")
-        for overlay in KINDS:
-            with self.subTest(overlay):
-                objects = self.render("a", "--config", own, "--student", "s", "--overlay", overlay, "--set", "guard.patience=4")
-                pod = manifests.workloads(of_kind(objects, KINDS[overlay]))[0][1]["spec"]
-                self.assertFalse([each for each in pod["containers"][0]["args"] if "teacher.endpoints" in each])
-                self.assertIn("grpc://math:50051", of_kind(objects, "ConfigMap")[0]["data"]["train.yaml"])
+        configurations = ((own, "guard.patience=4"), (STORIES, "teacher.kind=self"),
+                          (ROOT / "deploy/recipes/reward/train.yaml", "eval.measure=none"))
+        for overlay, kind in KINDS.items():
+            for config, setting in configurations:
+                with self.subTest(f"{overlay}, {setting}"):
+                    objects = self.render("a", "--config", config, "--student", "s", "--overlay", overlay, "--set", setting)
+                    pod = manifests.workloads(of_kind(objects, kind))[0][1]["spec"]
+                    self.assertFalse([each for each in pod["containers"][0]["args"] if "teacher.endpoints" in each])
+                    self.assertEqual(of_kind(objects, "ConfigMap")[0]["data"]["train.yaml"], config.read_text())
 
     def test_refused(self):
         (self.path / "own.yaml").write_text(
