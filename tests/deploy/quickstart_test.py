@@ -277,6 +277,14 @@ class QuickstartTest(StubTree):
         self.assertNotIn("student.model", self.events("train")[0]["settings"])
         self.assertEqual([event["model"] for event in self.events("eval")], ["/models/teacher", None, "out/model"])
 
+    def test_a_run_without_an_evaluation(self):
+        for setting in ("eval.measure=none", "data.val=[]"):
+            arguments = ("--sweep", "teacher.top_k=4,8", "--set", setting)
+            output = self.expect(0, *arguments)
+            self.assertIn("| `top_k=4` | - | - | 0.250 | 0.750 |", output)
+            self.assertEqual(self.expect(0, *arguments).count("run: runs/sweep"), 2)
+        self.assertEqual((len(self.events("train")), self.events("eval")), (4, []))
+
     def test_servers_that_run_already(self):
         (self.root / "own.yaml").write_text("student:\n  model: /models/student\n")
         self.expect(0, "--config", "own.yaml")

@@ -38,6 +38,8 @@ def log(**fields):
 
 if args.command == "report":
     pathlib.Path(args.output).write_text(" ".join(args.run_dirs))
+elif args.command == "config":
+    print(f'data:\n  val: {settings.get("data.val", ["val.jsonl"])}\neval:\n  measure: "{settings.get("eval.measure", "accuracy")}"')
 elif args.command == "objectives":
     print("ta_opd\n    The default.\nfull\n    Exact.")
 elif args.command == "bandit":
