@@ -8,7 +8,7 @@ import named_results
 import policies
 import schemas
 import sizing_test
-from environment import MODEL, ROOT, loaded_bin_dir, run, temporary_path, tool
+from environment import MODEL, ROOT, expect, loaded_bin_dir, run, temporary_path, tool
 from manifests import find, get, of_kind
 
 STORIES = ROOT / "deploy/recipes/stories.yaml"
@@ -48,6 +48,16 @@ class ExperimentTest(unittest.TestCase):
                 self.assertEqual(config["data"]["heldout.jsonl"],
                                  (ROOT / "deploy/examples/stories/heldout.jsonl").read_text())
 
+    def test_names_that_are_no_text_in_yaml(self):
+        """Programs in Go read more numbers and truth values than Python's YAML: kubectl refuses them as labels."""
+        for name in ("42", "on", "y", "08", "1e3", "0o7"):
+            with self.subTest(name):
+                done = self.experiment(name, "--config", STORIES, "--student", "s", "--kubectl", tool("kubectl"))
+                (self.path / "a.yaml").write_text(done.stdout or done.stderr)
+                kept = expect(0, [tool("kubectl"), "label", "--local", "-f", self.path / "a.yaml", "a=b", "-o",
+                                  "jsonpath={.metadata.name} {.metadata.labels.app\\.kubernetes\\.io/instance}{'\\n'}"])
+                self.assertIn(f"trainer-{name} {name}\n", kept.stdout)
+
     def test_nothing_is_shared_between_experiments(self):
         """Two experiments in one namespace have no object in common, and none with the teacher."""
         names = [{manifests.name_of(thing) for thing in self.render(
@@ -73,13 +83,15 @@ class ExperimentTest(unittest.TestCase):
         own.write_text(STORIES.read_text() + "guard:\n"  # an empty section
                        "teachers:\n  - {name: math, endpoints: [grpc://math:50051], sources: [math]}\n"
                        "  - {name: code, endpoints: [grpc://code:50051]}\n")
-        configurations = ((own, "guard.patience=4"), (STORIES, "teacher.kind=self"),
-                          (ROOT / "deploy/recipes/reward/train.yaml", "eval.measure=none"))
+        configurations = ((own, "guard.patience=4"), (own, "data.system_prompt=$(HOME)"),
+                          (own, "teachers=[{name: code, endpoints: ['grpc://code:50051']}]"),
+                          (STORIES, "teacher.kind=self"), (ROOT / "deploy/recipes/reward/train.yaml", "eval.measure=none"))
         for overlay, kind in KINDS.items():
             for config, setting in configurations:
                 with self.subTest(f"{overlay}, {setting}"):
                     objects = self.render("a", "--config", config, "--student", "s", "--overlay", overlay, "--set", setting)
                     pod = manifests.workloads(of_kind(objects, kind))[0][1]["spec"]
+                    self.assertIn(f"--set={setting}", pod["containers"][0]["args"])
                     self.assertFalse([each for each in pod["containers"][0]["args"] if "teacher.endpoints" in each])
                     self.assertEqual(of_kind(objects, "ConfigMap")[0]["data"]["train.yaml"], config.read_text())
 
