@@ -34,7 +34,7 @@ Problem OnDevice(Problem problem) {
 TEST(GpuHeads, StudentMatchesAutogradForEveryObjective) {
   for (const ObjectiveInfo& info : kObjectives) {
     for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-      for (int64_t k : {1, 16, 1024}) {
+      for (int64_t k : {1, 16, 1024, 1500}) {
         const bool full = info.traits & kNeedsFullVocabulary;
         const int64_t vocab_size = full ? 1111 : 20011;
         const Problem problem =

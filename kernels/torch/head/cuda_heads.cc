@@ -104,6 +104,11 @@ class DeviceScores {
 
 }  // namespace
 
+bool StudentKernelTakes(const HeadOptions& options, int64_t k) {
+  return !options.top_k_metrics || k <= kMaxTopKMetrics ||
+         (TraitsOf(options.objective) & kNeedsFullVocabulary) != 0;
+}
+
 HeadOutput StudentHeadCuda(const at::Tensor& hidden, const at::Tensor& lm_head,
                            const HeadTargets& targets, const HeadOptions& options,
                            at::Tensor d_lm_head_VH, const DeviceKernels& kernels) {

@@ -11,10 +11,14 @@
 
 namespace taopd {
 
-// StudentHead for CUDA tensors whose shapes, dtypes and devices have been checked and whose targets
-// are contiguous. The kernels check ids. Waits for the results, which the metrics on the CPU need
-// anyway. The workspace has options.workspace_bytes, or enough for kMinStudentRows rows
-// (taopd/head/logit_chunk.h) if that is more.
+// Returns whether the kernel takes supports of k ids with these options. With top_k_metrics, it
+// takes at most kMaxTopKMetrics, or the whole vocabulary.
+bool StudentKernelTakes(const HeadOptions& options, int64_t k);
+
+// StudentHead for CUDA tensors whose shapes, dtypes and devices have been checked, whose targets
+// are contiguous, and whose k StudentKernelTakes. The kernels check ids. Waits for the results,
+// which the metrics on the CPU need anyway. The workspace has options.workspace_bytes, or enough
+// for kMinStudentRows rows (taopd/head/logit_chunk.h) if that is more.
 HeadOutput StudentHeadCuda(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
                            const HeadTargets& targets, const HeadOptions& options,
                            at::Tensor d_lm_head_VH, const DeviceKernels& kernels = LinkedKernels());

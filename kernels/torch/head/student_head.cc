@@ -59,10 +59,10 @@ void CheckTargets(const HeadTargets& targets, const ObjectiveTerms& objective, i
   TORCH_CHECK(!(traits & kNeedsFullVocabulary) || num_rows == 0 || k == vocab_size,
               "support_ids has k = ", k, ", must be the vocabulary of ", vocab_size, "; objective ",
               name_of_objective, " needs every token's log-prob");
-#ifdef TAOPD_CUDA
-  // The kernels check ids themselves.
-  if (device.is_cuda() && UsesCustom(KernelKind::kStudentHead)) return;
-#endif
+}
+
+void CheckTargetIds(const HeadTargets& targets, int64_t vocab_size) {
+  const at::Tensor& support = targets.support_ids_Nk;
   if (support.defined()) CheckIds(support, "support_ids", -1, vocab_size);
   CheckIds(targets.sampled_ids_N, "sampled_ids", 0, vocab_size);
 }
@@ -96,14 +96,18 @@ HeadOutput StudentHead(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH
   }
 
   const HeadTargets rows = ContiguousTargets(targets);
-  if (!UsesCustom(KernelKind::kStudentHead)) {
-    return StudentHeadComposed(hidden_NH, lm_head_VH, rows, options, d_lm_head_VH);
-  }
+  bool is_composed = !UsesCustom(KernelKind::kStudentHead);
 #ifdef TAOPD_CUDA
-  if (device.is_cuda()) {
+  if (device.is_cuda()) is_composed |= !StudentKernelTakes(options, PointersTo(rows).k);
+  // The kernels check ids themselves.
+  if (device.is_cuda() && !is_composed) {
     return StudentHeadCuda(hidden_NH, lm_head_VH, rows, options, d_lm_head_VH);
   }
 #endif
+  CheckTargetIds(rows, vocab_size);
+  if (is_composed) {
+    return StudentHeadComposed(hidden_NH, lm_head_VH, rows, options, d_lm_head_VH);
+  }
   TORCH_CHECK(device.is_cpu(), "this build has no student's head on ", device);
   return StudentHeadCpu(hidden_NH, lm_head_VH, rows, options, d_lm_head_VH);
 }

@@ -7,7 +7,8 @@
 //
 // Runs on the CPU (student_head_cpu.h), and on CUDA in builds with TAOPD_CUDA (cuda_heads.h). A
 // process that does without these kernels (kernels/torch/kernel_choice.h) uses a composition of
-// LibTorch operations on both (kernels/torch/composed/student_head.h).
+// LibTorch operations on both (kernels/torch/composed/student_head.h), and so does a call on CUDA
+// that StudentKernelTakes leaves to it.
 //
 // Shapes: N rows (response positions), H hidden, V vocabulary, k support size. Row n's hidden state
 // predicts the token sampled_ids[n]. All tensors of a call are on one device. Any thread may call

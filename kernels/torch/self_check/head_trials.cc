@@ -49,6 +49,7 @@ class StudentHeadTrial final : public Trial {
         teacher_NV.gather(1, head_.sampled_N.to(at::kLong).unsqueeze(1)).squeeze(1).contiguous();
     targets_.row_weights_N = head_.random.Uniform({N}, at::kFloat);
     options_.objective = FindObjective("sc_ta_opd").value();
+    options_.top_k_metrics = k <= kMaxTopKMetrics;  // as in training
     options_.workspace_bytes = kWorkspaceBytes;
   }
 
@@ -74,8 +75,9 @@ class StudentHeadTrial final : public Trial {
   }
   std::vector<NamedTensor> Named(const HeadOutput& output, const at::Tensor& d_lm_head) const {
     const double allowed = AllowedFor(shape_.dtype);
+    // Near ties may come in another order, so the overlap of the two top-k is not compared.
     return {{"loss", output.loss_N, kLogProbAllowed, true},
-            {"metrics", output.metrics_NM, kLogProbAllowed, true},
+            {"metrics", output.metrics_NM.narrow(1, 0, kTopKOverlap), kLogProbAllowed, true},
             {"d hidden", output.d_hidden_NH, allowed},
             {"d lm_head", d_lm_head, allowed}};
   }

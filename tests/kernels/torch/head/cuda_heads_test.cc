@@ -7,6 +7,7 @@
 #include <string>
 
 #include "taopd/head/logit_chunk.h"
+#include "tests/kernels/torch/expect_throws.h"
 #include "tests/kernels/torch/head_problem.h"
 
 namespace taopd::testing {
@@ -43,6 +44,17 @@ TEST(StudentHeadCuda, WorksOnAtLeast512RowsAtATime) {
   EXPECT_GT(recorded_plan.chunk_rows, chunk_rows);
   EXPECT_GT(recorded_bytes, least);
   EXPECT_LE(recorded_bytes, 3 * least);
+}
+
+TEST(StudentHeadCuda, RefusesWhatIsLeftToTheComposition) {
+  HeadOptions options = OptionsFor("ta_opd");
+  options.top_k_metrics = true;
+  for (const int64_t k : {1024, 1025}) {
+    const Problem p = MakeProblem(2, 4, 1100, k, 1);
+    const auto run = [&] { StudentHeadCuda(p.hidden, p.lm_head, p.targets, options, {}); };
+    EXPECT_EQ(StudentKernelTakes(options, k), k == 1024);
+    k == 1024 ? run() : ExpectThrows("top_k_metrics takes at most 1024", run);
+  }
 }
 
 }  // namespace
