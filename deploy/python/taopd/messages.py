@@ -6,6 +6,7 @@ are natural logarithms under the softmax of logits / temperature.
 """
 
 import dataclasses
+import operator
 from typing import Any, Sequence, TypeAlias
 
 import grpc
@@ -33,6 +34,17 @@ def ids_array(ids: Any, name: str, num_dims: int) -> npt.NDArray[np.int32]:
     if array.min() < 0 or array.max() >= 1 << 31:
         raise ValueError(f"{name} has the id {array.min() if array.min() < 0 else array.max()} outside [0, 2^31)")
     return array.astype("<i4", copy=False)
+
+
+def whole_number(value: Any, name: str, least: int, bits: int) -> int:
+    """Returns an integer. Raises ValueError if it is not a whole number in [least, 2^bits)."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = least - 1
+    if not least <= number < 1 << bits:
+        raise ValueError(f"{name} {value} is not a whole number in [{least}, 2^{bits})")
+    return number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,11 +135,9 @@ class ScoreRequest:
 
     def __post_init__(self) -> None:
         self.token_ids = ids_array(self.token_ids, "token_ids", 1)
-        self.start, self.top_k = int(self.start), int(self.top_k)
+        self.start, self.top_k = whole_number(self.start, "start", 0, 32), whole_number(self.top_k, "top_k", 0, 32)
         if not 1 <= self.start < len(self.token_ids):
             raise ValueError(f"start {self.start} must be at least 1 and less than the {len(self.token_ids)} token_ids")
-        if self.top_k < 0:
-            raise ValueError(f"top_k {self.top_k} is negative")
         if not self.temperature > 0:
             raise ValueError(f"temperature {self.temperature} must be above 0")
         if self.candidate_ids is not None:
@@ -249,11 +259,18 @@ class GenerateRequest:
 
     def __post_init__(self) -> None:
         self.token_ids = ids_array(self.token_ids, "token_ids", 1)
-        for name, least in (("n", 1), ("max_new_tokens", 1), ("min_new_tokens", 0)):
-            if not least <= getattr(self, name) < 1 << 32:
-                raise ValueError(f"{name} {getattr(self, name)} is outside [{least}, 2^32)")
-        if self.seed is not None and not 0 <= self.seed < 1 << 64:
-            raise ValueError(f"seed {self.seed} is outside [0, 2^64)")
+        limits = [("n", 1, 32), ("max_new_tokens", 1, 32), ("min_new_tokens", 0, 32)]
+        limits += [limit for limit in (("seed", 0, 64), ("top_k", -1, 31)) if getattr(self, limit[0]) is not None]
+        for name, least, bits in limits:
+            setattr(self, name, whole_number(getattr(self, name), name, least, bits))
+        for name in ("allowed_token_ids", "stop_token_ids"):
+            if getattr(self, name) is not None:
+                setattr(self, name, ids_array(getattr(self, name), name, 1))
+        if self.allowed_token_ids is not None and len(self.allowed_token_ids) == 0:
+            raise ValueError("allowed_token_ids is not None and empty")
+        if self.logit_bias is not None:
+            ids = ids_array(list(self.logit_bias), "logit_bias", 1).tolist()
+            self.logit_bias = dict(zip(ids, self.logit_bias.values()))
 
     def encode(self, info: TeacherInfo) -> bytes:
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}

@@ -8,9 +8,10 @@ import unittest
 
 import packages  # noqa: F401
 import grpc
+import numpy as np
 
 import named_results
-from taopd import AsyncTeacher, RetryOptions, ScoreRequest, Teacher, TeacherError, wire
+from taopd import AsyncTeacher, GenerateRequest, RetryOptions, ScoreRequest, Teacher, TeacherError, wire
 from taopd.retry import Attempts, status_code
 
 Code = grpc.StatusCode
@@ -268,13 +269,23 @@ class ArgumentsTest(unittest.TestCase):
         for arguments, problem in (
                 (([1, 2], 0, 1), "start 0 must be at least 1"), (([1, 2], 2, 1), "start 2 must be .* less than the 2 token_ids"),
                 (([], 1, 1), "start 1"), (([1.5, 2], 1, 1), "type float64"), (([1, -1], 1, 1), "id -1 outside"),
-                (([1, 2**31], 1, 1), "id 2147483648 outside"), (([1, 2], 1, -1), "top_k -1"), (([[1]], 1, 1), "2 dimensions")):
+                (([1, 2**31], 1, 1), "id 2147483648 outside"), (([1, 2], 1, -1), "top_k -1"),
+                (([1, 2, 3], 1.9, 1), "start 1.9 is not a whole number"), (([1, 2], 1, 2.9), "top_k 2.9"), (([[1]], 1, 1), "2 dimensions")):
             with self.assertRaisesRegex(ValueError, problem):
                 ScoreRequest(*arguments)
         with self.assertRaisesRegex(ValueError, r"shape \(1, 2\), must be \[2, M\]"):
             ScoreRequest([1, 2, 3], 1, 1, candidate_ids=[[1, 2]])
         with self.assertRaisesRegex(ValueError, "temperature 0"):
             ScoreRequest([1, 2, 3], 1, 1, temperature=0)
+        for name, value, problem in (
+                ("allowed_token_ids", [], "empty"), ("allowed_token_ids", [5.9, 6.2], "type float64"),
+                ("stop_token_ids", [2.5], "type float64"), ("logit_bias", {2**32 + 7: 100}, "id 4294967303 outside"),
+                ("logit_bias", {7.5: 1}, "type float64"), ("top_k", 2**32 + 1, "is not a whole number in"),
+                ("top_k", 1.5, "1.5"), ("seed", 1.5, "1.5"), ("min_new_tokens", 0.5, "0.5"), ("n", None, "None")):
+            with self.assertRaisesRegex(ValueError, f"{name} .*{problem}"):
+                GenerateRequest([1], 1, **{name: value})
+        taken = GenerateRequest([1], 1, top_k=np.int64(-1), logit_bias={np.int64(7): 1}, stop_token_ids=[])
+        self.assertEqual((taken.top_k, taken.logit_bias), (-1, {7: 1}))
         with Teacher("grpc://127.0.0.1:1") as teacher:
             with self.assertRaisesRegex(ValueError, "start has 1 entries for 2 sequences"):
                 teacher.score([[1, 2], [1, 2]], [1], 1)
