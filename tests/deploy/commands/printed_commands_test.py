@@ -4,7 +4,7 @@ import unittest
 
 import named_results
 import printed_commands
-from environment import ROOT
+from environment import ROOT, expect, project_version, temporary_path
 from pages import blocks
 
 PAGES = {path.name: path.read_text(encoding="ascii") for path in
@@ -55,6 +55,18 @@ class PrintedCommandsTest(unittest.TestCase):
         for page, text in PAGES.items():
             with self.subTest(page):
                 self.assertEqual(list(printed_commands.page_findings(text)), [])
+
+    def test_an_archive_is_upgraded(self):
+        """The links of installation and upgrade, in a folder in the place of /opt with two unpacked archives."""
+        opt, old = temporary_path(self), project_version()
+        for version in (old, "9.9.9"):
+            (opt / f"taopd-{version}-cpu-x86_64").mkdir()
+        for page, version in (("one-machine.md", old), ("operations.md", "9.9.9")):
+            [block] = [block for block in blocks(PAGES[page], "") if " /opt/taopd\n" in block]
+            for words in printed_commands.commands(block):
+                if words[0] in ("mv", "ln"):
+                    expect(0, [word.replace("/opt", str(opt)).replace(old, version) for word in words], cwd=opt)
+            self.assertEqual((opt / "taopd").resolve().name, f"taopd-{version}-cpu-x86_64")
 
     def test_planted_faults(self):
         for command, said in FAULTS:
