@@ -7,7 +7,8 @@
 //                   "student_accuracy_before" and "student_accuracy_after", each also with the
 //                   endings "_low", "_high" and "_n"; "student_kl_to_teacher_before" and
 //                   "student_kl_to_teacher_after"; "steps" and "seconds"
-//   model/          its config.json says that the run has ended, as summary.json does
+//   model/          its config.json or adapter_config.json says that the run has ended, as
+//                   summary.json does
 //   config.yaml     shown unchanged; it tells which of several runs belong together (comparison.h)
 //   samples.jsonl   one generation per line: {"step", "when": "before" | "after" | "eval",
 //                   "prompt", "response", "answer"?, "correct"?}

@@ -124,6 +124,11 @@ class TrackTest(unittest.TestCase):
         self.assertEqual(self.steps(), list(range(1, 12)))
         self.assertEqual(len(self.calls("finish")), 1)
 
+    def test_follows_until_the_adapter_is_written(self):
+        (self.run_dir / "model/config.json").rename(self.run_dir / "model/adapter_config.json")
+        self.finish(self.start("--follow"))
+        self.assertEqual(len(self.calls("finish")), 1)
+
     def test_a_tracker_that_is_down_is_tried_again(self):
         down = pathlib.Path(f"{self.log}.down")
         down.touch()

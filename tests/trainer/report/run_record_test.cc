@@ -141,9 +141,11 @@ TEST_F(ReadRunTest, ASummaryOrTheFinalModelEndsARun) {
   EXPECT_FALSE(Read()->has_ended);
   std::filesystem::create_directories(dir_.File("model"));
   EXPECT_FALSE(Read()->has_ended) << "the model is being written";
-  Write("model/config.json", "{}");
-  EXPECT_TRUE(Read()->has_ended);
-  std::filesystem::remove_all(dir_.File("model"));
+  for (const std::string file : {"model/config.json", "model/adapter_config.json"}) {
+    Write(file, "{}");
+    EXPECT_TRUE(Read()->has_ended) << file;
+    std::filesystem::remove(dir_.File(file));
+  }
   Write("summary.json", "{}");
   EXPECT_TRUE(Read()->has_ended);
 }
