@@ -9,6 +9,7 @@ from kubelet import job_action
 
 POD = 'namespace="a",pod="p"'
 RUN = 'namespace="a",experiment="e"'
+WORKER = 'namespace="a",pod="w",service="rollout-worker-metrics"'  # a rollout worker, which is no teacher
 HOURS_2 = 240  # values every 30 s
 
 
@@ -25,8 +26,10 @@ REFUSED = "taopd_teacher_refused_requests_total"
 # alert -> ([(series that make it fire, at)], [(series that do not, at)])
 CASES = {
     "TeacherNotReady": (
-        [([constant("taopd_teacher_ready", POD, 0)], "6m")],
-        [([constant("taopd_teacher_ready", POD, 0)], "4m"),
+        [([constant("taopd_teacher_ready", POD, 0)], "6m"),
+         ([constant("taopd_teacher_ready", POD, 0), constant("taopd_teacher_ready", WORKER, 1)], "6m")],
+        [([constant("taopd_teacher_ready", WORKER, 0)], "1h"),
+         ([constant("taopd_teacher_ready", POD, 0)], "4m"),
          ([constant("taopd_teacher_ready", POD, 0), constant("taopd_teacher_ready", POD + ',x="1"', 1)], "1h")]),
     "TeacherStalled": (
         [([constant("taopd_teacher_engine_heartbeat_age_seconds", POD, 61)], "2m")],
@@ -37,7 +40,8 @@ CASES = {
     "TeacherRefusesWork": (
         [([rising(REFUSED, POD + ',reason="queue_full"', 30)], "20m")],
         [([rising(REFUSED, POD + ',reason="queue_full"', 30)], "8m"),
-         ([rising(REFUSED, POD + ',reason="invalid"', 30)], "1h")]),
+         ([rising(REFUSED, POD + ',reason="invalid"', 30)], "1h"),
+         ([rising(REFUSED, WORKER + ',reason="queue_full"', 30)], "1h")]),
     "TeacherOutOfMessageMemory": (
         [([rising("taopd_teacher_refused_for_memory_total", POD, 1)], "10m")],
         [([constant("taopd_teacher_refused_for_memory_total", POD, 7)], "1h")]),
@@ -50,7 +54,8 @@ CASES = {
         [([constant("taopd_teacher_info", POD + ',revision="1"', 1),
            constant("taopd_teacher_info", POD + ',revision="2"', 1)], "31m")],
         [([constant("taopd_teacher_info", POD + ',revision="1"', 1),
-           constant("taopd_teacher_info", 'namespace="a",pod="q",revision="1"', 1)], "1h")]),
+           constant("taopd_teacher_info", 'namespace="a",pod="q",revision="1"', 1),
+           constant("taopd_teacher_info", WORKER + ',revision="2"', 1)], "1h")]),
     "StudentTailAboveTeachers": (
         [([constant(TAIL, RUN, 0.11), constant(TEACHER_TAIL, RUN, 0.04)], "16m")],
         [([constant(TAIL, RUN, 0.11), constant(TEACHER_TAIL, RUN, 0.04)], "14m"),
@@ -77,6 +82,7 @@ CASES = {
 
 SERVICE = ('kube_service_info{namespace="a",service="teacher-grpc"}', "1x600")
 READY, STEP = f"taopd_teacher_ready{{{POD}}}", f"taopd_trainer_step{{{RUN}}}"
+WORKER_READY = constant("taopd_teacher_ready", WORKER, 1, 600)
 STOP_CODE = f"taopd_trainer_stop_code{{{RUN}}}"
 
 
@@ -116,9 +122,10 @@ LIVES = {
          ('kube_pod_container_status_restarts_total{namespace="a",pod="p",container="teacher"}', "0x9 1x9 2x9 3x9 4x60")] +
         deployment("0x600"), {"8m": ["TeacherNotReady"], "25m": ["TeacherNotReady", "TeacherRestarts"]}),
     "teachers that are all gone": (
-        [SERVICE, (READY, "1x120 stale")] + deployment("1x120 0x480"), {"1h": [], "68m": ["TeacherNotReady"]}),
+        [SERVICE, (READY, "1x120 stale"), WORKER_READY] + deployment("1x120 0x480"),
+        {"1h": [], "68m": ["TeacherNotReady"]}),
     "a teacher that is gone from a machine on which somebody trains": (
-        [(READY, "1x120 stale"), (STEP, "0+1x600")], {"1h": [], "68m": ["TeacherNotReady"]}),
+        [(READY, "1x120 stale"), (STEP, "0+1x600"), WORKER_READY], {"1h": [], "68m": ["TeacherNotReady"]}),
     "a teacher that somebody switched off": (
         [SERVICE, (READY, "1x120 stale")] + deployment("1x120 0x480", "1x120 0x480"), {"3h": []}),
     "a rollout of one teacher among two": (

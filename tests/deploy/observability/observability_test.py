@@ -137,6 +137,18 @@ class FilesTest(unittest.TestCase):
             self.assertEqual(rule["annotations"]["runbook_url"], f"file:/opt/taopd/docs/deploy/runbook.md#{name.lower()}")
             self.assertIn(rule["labels"]["severity"], ("warning", "critical"))
 
+    def test_rollout_workers_are_no_teachers(self):
+        """The teachers' monitor reads the workers' Service, too; what sums or counts teachers leaves it out."""
+        services = manifests.parse((ROOT / "deploy/kubernetes/base/rollout-worker/services.yaml").read_text())
+        [name] = [thing["metadata"]["name"] for thing in services
+                  if manifests.labels_of(thing)["app.kubernetes.io/name"] == "taopd-teacher"]
+        scaler = module("yaml").safe_load((ROOT / "deploy/kubernetes/components/keda/scaled-object.yaml").read_text())
+        expressions = [scaler["spec"]["triggers"][0]["metadata"]["query"], *dashboard_expressions()]
+        for expression in expressions + [rule["expr"] for rule in all_rules()]:
+            if re.search(r"\b(sum|count|on)\b", expression) and "$pod" not in expression:
+                for metric, where in re.findall(r"\b(taopd_teacher_\w+)(\{.*?\})?", expression):
+                    self.assertIn(f'service!="{name}"', where, f"{metric} in {expression}")
+
     def test_dashboards_are_up_to_date(self):
         expect(0, [ROOT / "deploy/tools/dashboards", "--check"])
         page = (ROOT / "docs/deploy/observability.md").read_text()
