@@ -40,14 +40,6 @@ void Deliver(std::vector<Finished>* finished) {
   finished->clear();
 }
 
-// Returns the ids that end sequences. A configuration may name ids beyond the vocabulary, which are
-// never drawn because they have no logit.
-std::vector<int32_t> EndIdsOf(const ModelConfig& config) {
-  std::vector<int32_t> ids = config.eos_token_ids;
-  std::erase_if(ids, [&](int32_t id) { return id < 0 || id >= config.vocab_size; });
-  return ids;
-}
-
 class TorchEngine final : public InferenceEngine {
  public:
   TorchEngine(std::shared_ptr<Decoder> decoder, const EngineLimits& limits,
@@ -55,7 +47,7 @@ class TorchEngine final : public InferenceEngine {
               std::unique_ptr<ModelRunner> runner, Clock* clock, std::function<bool()> yields)
       : limits_(limits),
         queue_limits_(queue_limits),
-        eos_token_ids_(EndIdsOf(decoder->config())),
+        eos_token_ids_(decoder->config().eos_token_ids),
         clock_(clock),
         yields_(std::move(yields)),
         decoder_(std::move(decoder)),

@@ -98,6 +98,13 @@ absl::StatusOr<Json> ParseObject(const std::string& text, const std::string& sou
   return json;
 }
 
+// Leaves out ids beyond the vocabulary, which some files name: no model can draw them.
+absl::StatusOr<std::vector<int32_t>> ReadEndIds(const Json& json, int64_t vocab_size) {
+  TAOPD_ASSIGN_OR_RETURN(std::vector<int32_t> ids, ReadTokenIds(json, "eos_token_id"));
+  std::erase_if(ids, [&](int32_t id) { return id >= vocab_size; });
+  return ids;
+}
+
 absl::StatusOr<ModelConfig> ReadConfig(const Json& json) {
   ModelConfig config;
   TAOPD_ASSIGN_OR_RETURN(config.architecture, ReadArchitectureName(json));
@@ -118,7 +125,7 @@ absl::StatusOr<ModelConfig> ReadConfig(const Json& json) {
   TAOPD_RETURN_IF_ERROR(ReadBool(json, "attention_bias", &config.attention_bias));
   config.attention_output_bias = config.attention_bias;
   TAOPD_RETURN_IF_ERROR(ReadBool(json, "mlp_bias", &config.mlp_bias));
-  TAOPD_ASSIGN_OR_RETURN(config.eos_token_ids, ReadTokenIds(json, "eos_token_id"));
+  TAOPD_ASSIGN_OR_RETURN(config.eos_token_ids, ReadEndIds(json, config.vocab_size));
   TAOPD_RETURN_IF_ERROR(ReadTokenId(json, "bos_token_id", &config.bos_token_id));
   TAOPD_RETURN_IF_ERROR(ReadTokenId(json, "pad_token_id", &config.pad_token_id));
   config.dtype.clear();
@@ -156,7 +163,7 @@ absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& given_dir) {
                            ReadFileToString(generation_path, kMaxConfigBytes));
     TAOPD_ASSIGN_OR_RETURN(const Json generation, ParseObject(generation_text, generation_path));
     TAOPD_ASSIGN_OR_RETURN(std::vector<int32_t> ids,
-                           Annotate(ReadTokenIds(generation, "eos_token_id"), generation_path));
+                           Annotate(ReadEndIds(generation, config.vocab_size), generation_path));
     // As in transformers' generate: if generation_config.json names end ids, those of config.json
     // are ignored.
     if (!ids.empty()) config.eos_token_ids = std::move(ids);

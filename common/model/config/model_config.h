@@ -59,7 +59,7 @@ struct ModelConfig {
   std::vector<bool> sliding_layers;  // by layer; empty: none
   MoeConfig moe;
   double initializer_range = 0.02;
-  std::vector<int32_t> eos_token_ids;
+  std::vector<int32_t> eos_token_ids;  // below vocab_size
   std::optional<int32_t> bos_token_id;
   std::optional<int32_t> pad_token_id;
   // The dtype of the stored weights (torch_dtype or dtype); empty if config.json does not specify

@@ -57,7 +57,7 @@ TEST(ParseModelConfig, OldAndNewSpellings) {
   ASSERT_OK_AND_ASSIGN(const ModelConfig one_eos, ParseWith("eos_token_id", 7));
   EXPECT_EQ(one_eos.eos_token_ids, std::vector<int32_t>({7}));
   ASSERT_OK_AND_ASSIGN(const ModelConfig more_eos,
-                       ParseWith("eos_token_id", Json::array({7, 9, 7})));
+                       ParseWith("eos_token_id", Json::array({7, 9, 7, 1 << 30})));
   EXPECT_EQ(more_eos.eos_token_ids, std::vector<int32_t>({7, 9}));
 }
 
