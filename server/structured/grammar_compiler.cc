@@ -8,10 +8,13 @@
 #include <iterator>
 #include <utility>
 
+#include "common/base/sharing/fair_share.h"
+
 namespace taopd {
 namespace {
 
 constexpr absl::Duration kClientCheckInterval = absl::Milliseconds(100);
+constexpr double kMaxClientShare = 0.5;  // of the grammars in use, while nobody else uses any
 
 std::string KeyOf(const GrammarSpec& spec) {
   return Concat(static_cast<int>(spec.kind), spec.any_whitespace, spec.text);
@@ -132,15 +135,17 @@ void GrammarCompiler::Begin(Job job) {
       std::find_if(kept_.begin(), kept_.end(), [&](const Kept& kept) { return kept.key == key; });
   if (found != kept_.end()) {
     kept_.splice(kept_.begin(), kept_, found);
+    if (found->grammar.use_count() == 1) found->client = request.client;
     return end(found->grammar);
   }
+  if (absl::Status refused = CheckShare(request.client, 0); !refused.ok()) return end(refused);
   if (kept_.size() >= options_.max_grammars && !DropOne())
     return end(ResourceExhausted(kept_.size(), " grammars are in use, which is the limit"));
   const std::shared_ptr<Grammar> grammar = host_.NewGrammar(request.spec);
   host_.Compile(grammar, [this, grammar, key, shared = std::make_shared<Job>(std::move(job))](
                              const absl::StatusOr<int64_t>& num_bytes) {
     absl::Status status = num_bytes.status();
-    if (status.ok()) status = Keep({key, grammar, *num_bytes});
+    if (status.ok()) status = Keep({key, shared->request.client, grammar, *num_bytes});
     if (status.ok()) {
       Finish(*shared, grammar);
     } else {
@@ -163,7 +168,30 @@ void GrammarCompiler::Finish(Job& job, absl::StatusOr<std::shared_ptr<Grammar>> 
   job.done(std::move(grammar));
 }
 
+absl::Status GrammarCompiler::CheckShare(const std::string& client, int64_t num_bytes) const {
+  int64_t num_held = 0, held_bytes = 0;
+  int64_t num_free = options_.max_grammars, free_bytes = options_.max_compiled_bytes;
+  for (const Kept& kept : kept_) {
+    if (kept.grammar.use_count() == 1) continue;
+    --num_free;
+    free_bytes -= kept.num_bytes;
+    if (kept.client != client) continue;
+    ++num_held;
+    held_bytes += kept.num_bytes;
+  }
+  if (num_held == 0 || (FitsShare(num_held + 1, num_free - 1, kMaxClientShare) &&
+                        FitsShare(held_bytes + num_bytes, free_bytes - num_bytes, kMaxClientShare)))
+    return absl::OkStatus();
+  return ResourceExhausted("the client uses ", num_held, " grammars of ", held_bytes,
+                           " bytes, which is its share of ", options_.max_grammars, " and ",
+                           options_.max_compiled_bytes);
+}
+
 absl::Status GrammarCompiler::Keep(Kept kept) {
+  if (absl::Status refused = CheckShare(kept.client, kept.num_bytes); !refused.ok()) {
+    host_.Forget(*kept.grammar);
+    return refused;
+  }
   while (kept_bytes_ + kept.num_bytes > options_.max_compiled_bytes) {
     if (DropOne()) continue;
     host_.Forget(*kept.grammar);

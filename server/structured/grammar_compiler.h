@@ -40,7 +40,7 @@ struct GrammarCompilerOptions {
   size_t max_waiting = 256;
   size_t max_client_waiting = 32;
   // Limits of the compiled grammars that are kept, including those in use: their number and their
-  // total size.
+  // total size. One client may use a share of both.
   size_t max_grammars = 256;
   int64_t max_compiled_bytes = int64_t{256} << 20;
 };
@@ -91,6 +91,7 @@ class GrammarCompiler {
   };
   struct Kept {
     std::string key;
+    std::string client;  // the first of its present users
     std::shared_ptr<Grammar> grammar;
     int64_t num_bytes = 0;
   };
@@ -101,6 +102,9 @@ class GrammarCompiler {
   void Begin(Job job);
   void Finish(Job& job, absl::StatusOr<std::shared_ptr<Grammar>> grammar);
   absl::Status Keep(Kept kept);
+  // Returns RESOURCE_EXHAUSTED if a client that uses grammars would hold more than its share
+  // (fair_share.h) with a further one of this size.
+  absl::Status CheckShare(const std::string& client, int64_t num_bytes) const;
   // Drops the least recently used grammar that nobody holds. Returns false if there is none.
   bool DropOne();
 

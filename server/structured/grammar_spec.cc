@@ -8,8 +8,9 @@
 namespace taopd {
 namespace {
 
-// Returns an upper estimate of the depth of the deepest bracket, without recursion. It does not
-// count brackets inside JSON strings and, outside JSON, brackets after a backslash.
+// Estimates the depth of the deepest bracket, without recursion. It does not count brackets inside
+// JSON strings and, outside JSON, brackets after a backslash. Brackets in the literals of other
+// grammars may hide depth; taopd-grammar has limits of its own (limits.h).
 int Nesting(std::string_view text, bool is_json) {
   int depth = 0, most = 0;
   bool in_string = false;
@@ -24,7 +25,7 @@ int Nesting(std::string_view text, bool is_json) {
     } else if (c == '{' || c == '[' || c == '(') {
       most = std::max(most, ++depth);
     } else if (c == '}' || c == ']' || c == ')') {
-      --depth;
+      depth = std::max(0, depth - 1);
     }
   }
   return most;

@@ -51,8 +51,11 @@ TEST(GrammarCompilerTest, GrammarsInUseAreBounded) {
   options.max_grammars = 3;
   const auto compiler = NewCompiler(options);
   std::vector<std::shared_ptr<Grammar>> used;
-  for (const char* text : {"a", "b", "c"}) {
-    used.push_back(*CompileWith(*compiler, Kind::kRegex, text));
+  for (const std::string text : {"a", "b", "c"}) {
+    const std::string client = "client of " + text;
+    used.push_back(*CompileWith(*compiler, Kind::kRegex, text, client));
+    EXPECT_ERROR(CompileWith(*compiler, Kind::kRegex, "d", client), kResourceExhausted,
+                 "field: the client uses 1 grammars of ");
   }
   EXPECT_ERROR(CompileWith(*compiler, Kind::kRegex, "d"), kResourceExhausted,
                "field: 3 grammars are in use, which is the limit");

@@ -44,8 +44,10 @@ inline std::unique_ptr<GrammarCompiler> NewCompiler(
 
 inline absl::StatusOr<std::shared_ptr<Grammar>> CompileWith(GrammarCompiler& compiler,
                                                             GrammarSpec::Kind kind,
-                                                            const std::string& text) {
-  return compiler.Compile({.spec = {.kind = kind, .text = text}, .field = "field", .client = "c"});
+                                                            const std::string& text,
+                                                            const std::string& client = "c") {
+  return compiler.Compile(
+      {.spec = {.kind = kind, .text = text}, .field = "field", .client = client});
 }
 
 // The ids that may follow `ids`.
