@@ -52,7 +52,10 @@ std::string MethodLabel(const std::string& path) {
   std::string name = path.substr(std::min<size_t>(path.size(), 1));
   std::replace(name.begin(), name.end(), '/', '.');
   const auto* pool = google::protobuf::DescriptorPool::generated_pool();
-  if (pool->FindMethodByName(name) == nullptr) return "grpc/unknown";
+  const auto* method = pool->FindMethodByName(name);
+  if (method == nullptr ||
+      path != absl::StrCat("/", method->service()->full_name(), "/", method->name()))
+    return "grpc/unknown";
   if (path.starts_with(kReflectionPath)) return "grpc/Reflection";
   return "grpc/" + path.substr(path.starts_with(kTeacherPath) ? sizeof(kTeacherPath) - 1 : 1);
 }

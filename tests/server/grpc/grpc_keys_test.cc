@@ -49,12 +49,13 @@ TEST_F(GrpcKeysTest, EveryMethodAsksForAKey) {
 
 TEST_F(GrpcKeysTest, ARefusedCallIsCountedOnce) {
   for (const std::string& method : Methods()) Call(method, {});
+  Call("/taopd/v1/Teacher.Score", {});
   // A call is counted after its answer has left: the server ends when all are.
   ShutDown();
   const std::string text = metrics_.Text(state_);
   for (const char* method :
        {"grpc/Score", "grpc/ScoreStream", "grpc/Generate", "grpc/GetTeacherInfo",
-        "grpc/vllm.Inference/Generate", "grpc/vllm.Control/Abort"}) {
+        "grpc/vllm.Inference/Generate", "grpc/vllm.Control/Abort", "grpc/unknown"}) {
     EXPECT_THAT(text, HasSubstr(Concat("taopd_teacher_requests_total{code=\"UNAUTHENTICATED"
                                        "\",method=\"",
                                        method, "\"} 1\n")));
