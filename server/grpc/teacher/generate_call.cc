@@ -14,7 +14,7 @@ namespace {
 
 // The size of a token in messages and in the engine's arrays, which exist together for a moment.
 constexpr int64_t kBytesPerToken = 2 * (4 + 4 + 4);
-// The size of a message with one token that waits to be sent.
+// The size of a message with one token that waits to be sent, without its texts.
 constexpr int64_t kBytesPerMessage = 256;
 
 // Unlike the other protocols, this one does not cut max_new_tokens: an answer that is shorter than
@@ -102,10 +102,12 @@ absl::StatusOr<AdmittedRequest> AdmitGeneration(const v1::GenerateRequest& reque
     return InvalidArgument("max_new_tokens ", num_new, " may need a message of ", message_bytes,
                            " bytes, the limit is ", kMaxMessageBytes);
   }
+  const auto per_message =
+      kBytesPerMessage + static_cast<int64_t>(request.request_id().size() + model.revision.size());
   // The alternatives' ids and log-probs, and the ids in the message.
   const int64_t per_token = kBytesPerToken + 12 * int64_t{request.num_top_ids()} +
-                            (request.stream_tokens() ? kBytesPerMessage : 0);
-  const int64_t waiting_bytes = generation.n * (num_new * per_token + kBytesPerMessage);
+                            (request.stream_tokens() ? per_message : 0);
+  const int64_t waiting_bytes = generation.n * (num_new * per_token + per_message);
   TAOPD_ASSIGN_OR_RETURN(
       admitted.answer_memory,
       ReserveMemory(generation, {.waiting_messages = waiting_bytes}, model, caller, &state));

@@ -265,9 +265,9 @@ StreamedCall* VllmEngineService::Generate(CallContext* context, const CallBytes*
                          EngineWork* work) -> absl::Status {
     const engine::SamplingParams& params = message.sampling_params();
     TAOPD_ASSIGN_OR_RETURN(const vllm::GenerateRequest inference, ToVllmGenerateRequest(message));
-    TAOPD_ASSIGN_OR_RETURN(
-        AdmittedInference admitted,
-        AdmitInference(inference, CallerOf(services_, *context), *services_.state, &params));
+    TAOPD_ASSIGN_OR_RETURN(AdmittedInference admitted, AdmitInference(inference, message.stream(),
+                                                                      CallerOf(services_, *context),
+                                                                      *services_.state, &params));
     const auto answer = std::make_shared<EngineAnswer>(admitted, params);
     StartRun(std::move(admitted), EventsOfAnswer(message.stream(), answer, stream),
              services_.delivery, runs_, work);

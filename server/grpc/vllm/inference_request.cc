@@ -20,7 +20,9 @@ using Gateway = vllm::grpc::engine::SamplingParams;
 
 // The size of a message with a token and its text that waits to be sent.
 constexpr int64_t kBytesOfTokenMessage = 512;
-constexpr int64_t kBytesPerCandidate = 32;
+// The size of a candidate in a message, and of its objects in memory.
+constexpr int64_t kBytesPerCandidate = 16;
+constexpr int64_t kMemoryPerCandidate = 96;
 
 absl::Status RefuseUnsupported(const vllm::GenerateRequest& request) {
   TAOPD_RETURN_IF_ERROR(RefuseIf(request.sampling().num_sequences() > 1, "num_sequences > 1"));
@@ -185,20 +187,25 @@ absl::Status ReadRequest(const vllm::GenerateRequest& request, const Gateway* ga
   return ValidateChoices(*out, model.limits);
 }
 
-// Returns an upper estimate of the bytes of messages that wait to be sent.
-absl::StatusOr<int64_t> MessageBytes(const GenerationRequest& request) {
+// Returns an upper estimate of the memory of messages that wait to be sent.
+absl::StatusOr<int64_t> MessageMemory(const GenerationRequest& request, bool streams) {
   const GenerationPrompt& prompt = request.prompts[0];
   const int64_t num_prompt = static_cast<int64_t>(prompt.token_ids.size());
-  const int64_t prompt_bytes =
-      num_prompt *
-      (16 + (request.prompt_logprobs ? kBytesPerCandidate * (*request.prompt_logprobs + 1) : 0));
-  if (prompt_bytes > kMaxMessageBytes) {
-    return InvalidArgument("prompt_candidates for ", num_prompt, " tokens may need a message of ",
-                           prompt_bytes, " bytes, the limit is ", kMaxMessageBytes);
+  const int64_t num_new = prompt.max_new_tokens;
+  const int64_t prompt_candidates = request.prompt_logprobs ? *request.prompt_logprobs + 1 : 0;
+  const int64_t new_candidates = request.sampling.num_log_probs;
+  const bool sends_tokens = streams && !request.prompt_logprobs;
+  const int64_t message_bytes =
+      num_prompt * (16 + kBytesPerCandidate * prompt_candidates) +
+      (sends_tokens ? 0 : num_new * (24 + kBytesPerCandidate * new_candidates));
+  if (message_bytes > kMaxMessageBytes) {
+    return InvalidArgument("prompt_candidates for ", num_prompt,
+                           " tokens and output_candidates for max_tokens ", num_new,
+                           " may need a message of ", message_bytes, " bytes, the limit is ",
+                           kMaxMessageBytes);
   }
-  return prompt_bytes +
-         request.n * prompt.max_new_tokens *
-             (kBytesOfTokenMessage + kBytesPerCandidate * request.sampling.num_log_probs);
+  return num_prompt * (16 + kMemoryPerCandidate * prompt_candidates) +
+         request.n * num_new * (kBytesOfTokenMessage + kMemoryPerCandidate * new_candidates);
 }
 
 }  // namespace
@@ -207,7 +214,7 @@ absl::Status RefuseIf(bool is_set, const char* what) {
   return is_set ? InvalidArgument(what, " is not supported") : absl::OkStatus();
 }
 
-absl::StatusOr<AdmittedInference> AdmitInference(const vllm::GenerateRequest& request,
+absl::StatusOr<AdmittedInference> AdmitInference(const vllm::GenerateRequest& request, bool streams,
                                                  const Caller& caller, ServingState& state,
                                                  const Gateway* gateway) {
   AdmittedInference admitted;
@@ -216,7 +223,7 @@ absl::StatusOr<AdmittedInference> AdmitInference(const vllm::GenerateRequest& re
   admitted.request = std::make_shared<GenerationRequest>();
   TAOPD_RETURN_IF_ERROR(
       ReadRequest(request, gateway, *admitted.model, admitted.request.get(), &admitted.options));
-  TAOPD_ASSIGN_OR_RETURN(const int64_t num_bytes, MessageBytes(*admitted.request));
+  TAOPD_ASSIGN_OR_RETURN(const int64_t num_bytes, MessageMemory(*admitted.request, streams));
   TAOPD_ASSIGN_OR_RETURN(admitted.answer_memory,
                          ReserveMemory(*admitted.request, {.waiting_messages = num_bytes},
                                        *admitted.model, admitted.caller, &state));

@@ -37,9 +37,10 @@ struct AdmittedInference {
 //                        those of this client their share.
 // `gateway` is null, or belongs to a request of vllm.grpc.engine: its constraint replaces that of
 // `request`, its numbers of sampling are read after those of `request`, and n and
-// truncate_prompt_tokens come from it as well.
+// truncate_prompt_tokens come from it as well. Unless the answer `streams`, all of a sequence is
+// one message.
 absl::StatusOr<AdmittedInference> AdmitInference(
-    const vllm::GenerateRequest& request, const Caller& caller, ServingState& state,
+    const vllm::GenerateRequest& request, bool streams, const Caller& caller, ServingState& state,
     const vllm::grpc::engine::SamplingParams* gateway = nullptr);
 
 // Returns INVALID_ARGUMENT, naming `what` as not supported, if `is_set`.

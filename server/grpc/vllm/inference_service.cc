@@ -22,9 +22,9 @@ UnaryCall* VllmInferenceService::Generate(CallContext* context, const CallBytes*
                                           CallBytes* answer_bytes) {
   const auto start = [&](const vllm::GenerateRequest& message, vllm::GenerateResponse* response,
                          const auto& end, EngineWork* work) -> absl::Status {
-    TAOPD_ASSIGN_OR_RETURN(
-        AdmittedInference admitted,
-        AdmitInference(message, CallerOf(services_, *context), *services_.state));
+    TAOPD_ASSIGN_OR_RETURN(AdmittedInference admitted,
+                           AdmitInference(message, /*streams=*/false, CallerOf(services_, *context),
+                                          *services_.state));
     const auto output = OutputOf(admitted);
     EngineEvents events;
     events.on_result = [output, response](size_t, const InferenceResult& result) {
@@ -45,7 +45,7 @@ StreamedCall* VllmInferenceService::GenerateStream(CallContext* context, const C
                          EngineWork* work) -> absl::Status {
     TAOPD_ASSIGN_OR_RETURN(
         AdmittedInference admitted,
-        AdmitInference(message, CallerOf(services_, *context), *services_.state));
+        AdmitInference(message, /*streams=*/true, CallerOf(services_, *context), *services_.state));
     const auto output = OutputOf(admitted);
     const auto send_prompt = [output, stream](const std::optional<ScoreRows>& score) {
       vllm::GenerateResponse message;

@@ -126,7 +126,15 @@ TEST_F(GenerateCallTest, CopiesOfTheFieldsAreCountedAndLimited) {
   request.set_n(8);
   const auto admitted = AdmitGeneration(request, {.client = "client"}, state_);
   ASSERT_OK(admitted);
-  EXPECT_GT(state_.message_budget().num_used(), 8 * 70000 * 4);
+  const int64_t one_message_each = state_.message_budget().num_used();
+  EXPECT_GT(one_message_each, 8 * 70000 * 4);
+  // Every message that waits has a copy of the id.
+  request.set_stream_tokens(true);
+  request.set_request_id(std::string(1000, 'r'));
+  const auto streamed = AdmitGeneration(request, {.client = "client"}, state_);
+  ASSERT_OK(streamed);
+  EXPECT_GT(state_.message_budget().num_used() - 2 * one_message_each,
+            8 * request.max_new_tokens() * 1000);
 }
 
 TEST_F(GenerateCallTest, AFullQueueSaysWhenToTryAgain) {

@@ -162,9 +162,18 @@ TEST_F(VllmServiceTest, CopiesOfTheFieldsAreCounted) {
     request.mutable_stopping()->add_stop_strings(std::string(1000, c));
   vllm::grpc::engine::SamplingParams gateway;
   gateway.set_n(8);
-  const auto admitted = AdmitInference(request, {.client = "client"}, state_, &gateway);
+  const auto admitted =
+      AdmitInference(request, /*streams=*/true, {.client = "client"}, state_, &gateway);
   ASSERT_OK(admitted);
   EXPECT_GT(state_.message_budget().num_used(), 8 * 20 * 1000);
+
+  // What would be one message above gRPC's limit is refused before it is computed.
+  fake_.model->limits.max_model_len = 1'000'000;
+  request.mutable_stopping()->set_max_new_tokens(500'000);
+  request.mutable_response()->mutable_output_candidates()->set_top_n(8);
+  EXPECT_OK(AdmitInference(request, /*streams=*/true, {.client = "client"}, state_));
+  EXPECT_ERROR(AdmitInference(request, /*streams=*/false, {.client = "client"}, state_),
+               kInvalidArgument, "output_candidates for max_tokens 500000 may need a message of ");
 }
 
 // A client can abort its own requests and not those of another one.
