@@ -74,14 +74,16 @@ absl::Status ReadGrammar(JsonFields& sampling, SglangRequest* request) {
   return absl::OkStatus();
 }
 
-// Reads sampling_params. max_new_tokens, min_new_tokens and no_stop_trim are SGLang's own names.
+// Reads sampling_params. max_new_tokens, min_new_tokens, sampling_seed and no_stop_trim are the
+// own names of SGLang. They win over min_tokens and seed.
 absl::Status ReadSglangParams(JsonFields& sampling, const ServedModel& model,
                               SglangRequest* request) {
   TAOPD_RETURN_IF_ERROR(ReadSampling(sampling, SamplingParams(), model, request));
   request->include_stop_str_in_output |= sampling.Bool("no_stop_trim").value_or(false);
   request->max_tokens = sampling.ClampedInteger("max_new_tokens").value_or(kDefaultMaxNewTokens);
-  request->sampling.min_tokens = sampling.Integer("min_new_tokens").value_or(0);
-  request->seed = SignedSeed(sampling.Integer("sampling_seed"));
+  request->sampling.min_tokens =
+      sampling.Integer("min_new_tokens").value_or(request->sampling.min_tokens);
+  if (const auto seed = sampling.Integer("sampling_seed")) request->seed = SignedSeed(seed);
   TAOPD_RETURN_IF_ERROR(ReadGrammar(sampling, request));
   if (request->max_tokens < 0) {
     return FieldValueError("max_new_tokens", request->max_tokens,

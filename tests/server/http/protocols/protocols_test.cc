@@ -219,6 +219,17 @@ TEST_F(ProtocolsTest, SglangGeneratesAndStreams) {
   EXPECT_EQ(events.back()["meta_info"]["finish_reason"]["type"], "length");
 }
 
+TEST_F(ProtocolsTest, SglangsOwnNamesWinOverTheSharedOnes) {
+  json params = {{"seed", 7}, {"min_tokens", 2}};
+  for (const bool has_own : {false, true}) {
+    Ask(RunSglang, {{"input_ids", {3}}, {"sampling_params", params}});
+    const SamplingParams seen = *fake_.engine->seen().back().sampling;
+    EXPECT_EQ(seen.seed, has_own ? 8u : 7u);
+    EXPECT_EQ(seen.min_tokens, has_own ? 3 : 2);
+    params.update({{"sampling_seed", 8}, {"min_new_tokens", 3}});
+  }
+}
+
 TEST_F(ProtocolsTest, SglangRequestsAreChecked) {
   const auto refused = [&](const json& body) { return Refused(RunSglang, body); };
   EXPECT_THAT(refused(json::object()).message, HasSubstr("Either text or input_ids"));
