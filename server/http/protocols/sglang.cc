@@ -139,7 +139,7 @@ class SglangWriter {
                       const GeneratedTokens& generated, bool is_last, std::string* out) {
     const GenerationPrompt& prompt = request_.PromptOf(choice);
     StreamedChoice whole(tokenizer_, request_, {});
-    const std::string text = whole.Add(generated, /*is_last=*/true);
+    const std::string text = whole.Add(generated, is_last);
     std::string finish = Concat("{\"type\":\"length\",\"length\":", generated.ids.size(), "}");
     if (!generated.ids.empty() && generated.finish == FinishReason::kStop) {
       const std::string matched = StopReasonJson(generated, whole.stop_string(), request_);

@@ -13,7 +13,7 @@ class CompletionStreamTest : public ProtocolTest {
  protected:
   std::vector<json> Events(const json& body) { return ProtocolTest::Events(RunCompletion, body); }
   // The same, with an engine that generates a token only when the client has all tokens before it.
-  std::vector<json> SteppedEvents(const json& body) {
+  std::vector<json> SteppedEvents(const json& body, Run run = RunCompletion) {
     absl::Mutex mutex;
     size_t num_allowed = 1;
     fake_.engine->BeforeToken([&](size_t index) {
@@ -21,7 +21,7 @@ class CompletionStreamTest : public ProtocolTest {
       const auto allowed = [&] { return index < num_allowed; };
       mutex.Await(absl::Condition(&allowed));
     });
-    const std::vector<json> events = ProtocolTest::Events(RunCompletion, body, [&] {
+    const std::vector<json> events = ProtocolTest::Events(run, body, [&] {
       absl::MutexLock lock(&mutex);
       ++num_allowed;
     });
@@ -177,6 +177,17 @@ TEST_F(CompletionStreamTest, TheWorkIsCancelledWhenTheClientHasGone) {
   EXPECT_EQ(Refused(RunCompletion, {{"prompt", {{3}, {4}}}, {"stream", true}}).status, 499);
   client.join();
   fake_.engine->WaitForCancels(2);
+}
+
+TEST_F(CompletionStreamTest, SglangStreamsHoldBackTheBeginningOfAStopString) {
+  json body = {{"input_ids", {3}},
+               {"sampling_params", {{"max_new_tokens", 4}, {"temperature", 0}}}};
+  const std::string text = Ask(RunSglang, body)["text"];
+  ASSERT_EQ(text.size(), 4u);
+  body["sampling_params"]["stop"] = text.substr(1, 2);
+  const std::vector<json> events = SteppedEvents(body, RunSglang);
+  ASSERT_EQ(events.size(), 3u);
+  for (const json& event : events) EXPECT_EQ(event["text"], text.substr(0, 1));
 }
 
 TEST_F(CompletionStreamTest, ARefusedPieceCancelsTheWork) {
