@@ -151,7 +151,7 @@ absl::Status ReadChatReports(JsonFields& fields, const ServedModel& model, bool*
   if (wants_logprobs) request->logprobs = top_logprobs.value_or(0);
   TAOPD_RETURN_IF_ERROR(ReadPromptLogprobs(fields, model, request));
   if (*echo && !request->prompt_logprobs) request->prompt_logprobs = top_logprobs.value_or(0);
-  return ReadScoring(fields, model, request);
+  return ReadScoring(fields, model, /*streams_start=*/false, request);
 }
 
 }  // namespace

@@ -60,7 +60,8 @@ absl::Status ReadReports(JsonFields& fields, const ServedModel& model, Completio
   TAOPD_RETURN_IF_ERROR(ReadLogprobs(fields, "logprobs", "sample", model, &request->logprobs));
   TAOPD_RETURN_IF_ERROR(ReadPromptLogprobs(fields, model, request));
   if (request->echo && !request->prompt_logprobs) request->prompt_logprobs = request->logprobs;
-  return ReadScoring(fields, model, request);
+  const bool streams_start = request->echo && request->logprobs;
+  return ReadScoring(fields, model, streams_start, request);
 }
 
 // Appends the `logprobs` object of the tokens that `generated` holds, which are the last of `ids`;

@@ -27,9 +27,10 @@ constexpr char kFirstRow[] = "prompt_logprob_start";
 absl::Status CheckChosenIds(JsonFields& sampling, TokenRequest* request) {
   const std::optional<int64_t> start = sampling.Integer(kFirstRow);
   const ordered_json* ids = sampling.Find("prompt_logprob_token_ids");
-  if (start && (*start < 0 || ids == nullptr)) {
+  if (start && (*start < 0 || ids == nullptr || sampling.Find("prompt_logprobs_start"))) {
     return FieldError(kFirstRow, kFirstRow,
-                      " must be at least 0 and needs prompt_logprob_token_ids.");
+                      " must be at least 0, needs prompt_logprob_token_ids, and takes the place of "
+                      "prompt_logprobs_start.");
   }
   if (ids == nullptr || !ids->is_array() || ids->empty() || !ids->front().is_array())
     return absl::OkStatus();  // one list is our own form
@@ -53,13 +54,13 @@ absl::Status ReadParams(JsonFields& sampling, const ServedModel& model, TokenReq
                       "detokenize=True to use stop.");
   }
   TAOPD_RETURN_IF_ERROR(ReadLogprobs(sampling, "logprobs", "sample", model, &request->logprobs));
-  TAOPD_RETURN_IF_ERROR(
-      ReadLogprobs(sampling, "prompt_logprobs", "prompt", model, &request->prompt_logprobs));
+  TAOPD_RETURN_IF_ERROR(ReadPromptLogprobs(sampling, model, request));
   TAOPD_RETURN_IF_ERROR(CheckChosenIds(sampling, request));
   if (request->npy_candidates && !request->prompt_logprobs) request->prompt_logprobs = 0;
-  TAOPD_RETURN_IF_ERROR(ReadScoring(sampling, model, request));
-  // Row i belongs to position start + i + 1.
-  if (request->npy_candidates) request->scoring.start = sampling.Integer(kFirstRow).value_or(0) + 1;
+  TAOPD_RETURN_IF_ERROR(ReadScoring(sampling, model, /*streams_start=*/false, request));
+  // Row i belongs to position start + i + 1. No prompt has a row max_model_len.
+  if (const std::optional<int64_t> row = sampling.Integer(kFirstRow))
+    request->scoring.start = std::min(*row, model.limits.max_model_len) + 1;
   request->ranks = true;
   return sampling.error();
 }

@@ -313,7 +313,8 @@ absl::Status ReadCandidates(JsonFields& fields, const char* name, const ServedMo
   return absl::OkStatus();
 }
 
-absl::Status ReadScoring(JsonFields& fields, const ServedModel& model, GenerationRequest* request) {
+absl::Status ReadScoring(JsonFields& fields, const ServedModel& model, bool streams_start,
+                         GenerationRequest* request) {
   constexpr char kStart[] = "prompt_logprobs_start";
   constexpr char kFormat[] = "prompt_logprobs_format";
   constexpr char kIds[] = "prompt_logprob_token_ids";
@@ -334,6 +335,11 @@ absl::Status ReadScoring(JsonFields& fields, const ServedModel& model, Generatio
   if (asked && !request->prompt_logprobs) {
     const char* name = start ? kStart : scoring.compact ? kFormat : kIds;
     return FieldError(name, name, " needs prompt_logprobs.");
+  }
+  const bool loses_start = start && !streams_start;
+  if (request->stream && (loses_start || scoring.compact || scoring.num_candidates > 0)) {
+    const char* name = loses_start ? kStart : scoring.compact ? kFormat : kIds;
+    return FieldError(name, name, " is not available when stream=true.");
   }
   return absl::OkStatus();
 }

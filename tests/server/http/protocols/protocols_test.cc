@@ -147,6 +147,38 @@ TEST_F(ProtocolsTest, ChosenIdsOfARowComeAsANumPyFile) {
   EXPECT_EQ(values[3], kMinusInf);
 }
 
+TEST_F(ProtocolsTest, ListsOfChosenIdsBeginWhereTheRequestSays) {
+  json params = {{"prompt_logprobs", 1},
+                 {"prompt_logprobs_start", 3},
+                 {"prompt_logprob_token_ids", json::parse("[[5]]")}};
+  const auto body = [&] { return json{{"token_ids", ids_}, {"sampling_params", params}}; };
+  const json rows = Ask(RunTokenGeneration, body())["prompt_logprobs"];
+  EXPECT_TRUE(rows[2].is_null() && rows[3].is_object()) << rows;
+  params["prompt_logprob_start"] = INT64_MAX;
+  EXPECT_EQ(Refused(RunTokenGeneration, body()).param, "prompt_logprob_start");  // two beginnings
+  params.erase("prompt_logprobs_start");
+  EXPECT_THAT(Refused(RunTokenGeneration, body()).message, HasSubstr("is beyond a prompt of 4"));
+}
+
+TEST_F(ProtocolsTest, AStreamIsRefusedWithTheFieldsThatItDoesNotReport) {
+  const json echo = {
+      {"prompt", ids_}, {"echo", true}, {"logprobs", 0}, {"prompt_logprobs_start", 3}};
+  const json values = Events(RunCompletion, echo)[0]["choices"][0]["logprobs"]["token_logprobs"];
+  EXPECT_TRUE(values[2].is_null() && values[3].is_number()) << values;
+  const json fields = {{"prompt_logprobs_start", 2},
+                       {"prompt_logprob_token_ids", {5, 6}},
+                       {"prompt_logprobs_format", "base64"},
+                       {"prompt_logprobs", 5}};
+  for (const auto& [name, value] : fields.items()) {
+    json params = {{"prompt_logprobs", 0}};
+    params[name] = value;
+    const json body = {{"token_ids", ids_}, {"sampling_params", params}, {"stream", true}};
+    EXPECT_EQ(Refused(RunTokenGeneration, body).param, name);
+    params.update({{"prompt", ids_}, {"stream", true}});
+    EXPECT_EQ(Refused(RunCompletion, params).param, name);
+  }
+}
+
 TEST_F(ProtocolsTest, TokenRequestsAreChecked) {
   const auto refused = [&](const json& body) { return Refused(RunTokenGeneration, body); };
   const json params = json::object();
