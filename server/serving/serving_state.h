@@ -59,6 +59,8 @@ struct ServedModel {
   std::string name;
   std::string root;  // the model's directory
   std::string revision;
+  // The name of the weights in answers over HTTP; before weights are set, SGLang's word.
+  std::string weight_version = "default";
   std::string dtype;
   std::string device = "cpu";        // in LibTorch's notation
   int64_t tensor_parallel_size = 1;  // number of processes over which the model is split

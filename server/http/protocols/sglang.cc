@@ -131,6 +131,7 @@ class SglangWriter {
  public:
   SglangWriter(const SglangRequest& request, const ServedModel& model)
       : request_(request),
+        weight_version_(JsonString(model.weight_version)),
         tokenizer_(model.tokenizer.get()),
         tokens_(request.text_in_logprobs ? tokenizer_ : nullptr, /*as_token_ids=*/false) {}
 
@@ -153,7 +154,7 @@ class SglangWriter {
                    ",\"finish_reason\":", is_last ? finish : "null",
                    ",\"prompt_tokens\":", prompt.token_ids.size(),
                    ",\"completion_tokens\":", generated.ids.size(),
-                   ",\"cached_tokens\":0,\"weight_version\":\"default\"");
+                   ",\"cached_tokens\":0,\"weight_version\":", weight_version_);
     if (request_.return_token_ids) *out += ",\"prompt_token_ids\":" + IdsJson(prompt.token_ids);
     if (request_.return_logprob) {
       const ScoreRows scored = rows.value_or(ScoreRows());
@@ -258,6 +259,7 @@ class SglangWriter {
   }
 
   const SglangRequest& request_;
+  const std::string weight_version_;  // as JSON
   const Tokenizer* const tokenizer_;
   TokenText tokens_;
 };

@@ -89,20 +89,19 @@ void AppendIdLogprobs(const std::vector<Position>& positions, int32_t top_k, std
 }
 
 // Appends the choice with the next tokens: those of an update, or all at once.
-absl::Status AppendChoice(const TokenRequest& request, size_t index,
+absl::Status AppendChoice(const TokenRequest& request, const ServedModel& model, size_t index,
                           const GeneratedTokens& generated, bool is_last, StreamedChoice& choice,
                           TokenText& tokens, std::string* out) {
   const std::string text = choice.Add(generated, is_last);
-  *out += Concat(
-      "{\"index\":", index, ",\"finish_reason\":",
-      is_last ? Concat("\"", FinishReasonName(generated.finish), "\"") : "null",
-      ",\"stop_reason\":",
-      is_last ? StopReasonJson(generated, choice.stop_string(), request) : "null",
-      ",\"token_ids\":", IdsJson(generated.ids),
-      ",\"routed_experts\":null,\"sampling_mask\":null,\"weight_versions\":",
-      is_last
-          ? Concat("[{\"version\":\"default\",\"start\":0,\"end\":", choice.num_generated(), "}]")
-          : "null");
+  *out += Concat("{\"index\":", index, ",\"finish_reason\":",
+                 is_last ? Concat("\"", FinishReasonName(generated.finish), "\"") : "null",
+                 ",\"stop_reason\":",
+                 is_last ? StopReasonJson(generated, choice.stop_string(), request) : "null",
+                 ",\"token_ids\":", IdsJson(generated.ids),
+                 ",\"routed_experts\":null,\"sampling_mask\":null,\"weight_versions\":",
+                 is_last ? Concat("[{\"version\":", JsonString(model.weight_version),
+                                  ",\"start\":0,\"end\":", choice.num_generated(), "}]")
+                         : "null");
   if (request.text_output) *out += ",\"text\":" + JsonString(text);
   *out += ",\"logprobs\":";
   if (request.text_output || !request.logprobs) {
@@ -151,15 +150,15 @@ StreamedChoice NewChoice(const TokenRequest& request, const ServedModel& model) 
 class TokenChunks {
  public:
   TokenChunks(const TokenRequest& request, const ServedModel& model)
-      : request_(request), tokens_(model.tokenizer.get(), /*as_token_ids=*/false) {
+      : request_(request), model_(model), tokens_(model.tokenizer.get(), /*as_token_ids=*/false) {
     for (size_t i = 0; i < request.NumChoices(); ++i) choices_.push_back(NewChoice(request, model));
   }
 
   absl::StatusOr<std::string> Chunk(const ChoiceUpdate& update) {
     StreamedChoice& choice = choices_[update.choice];
     std::string appended;
-    TAOPD_RETURN_IF_ERROR(AppendChoice(request_, update.choice, update.tokens, update.is_last,
-                                       choice, tokens_, &appended));
+    TAOPD_RETURN_IF_ERROR(AppendChoice(request_, model_, update.choice, update.tokens,
+                                       update.is_last, choice, tokens_, &appended));
     std::string out = Concat("{\"request_id\":", RequestIdJson(request_), ",\"usage\":",
                              request_.continuous_usage
                                  ? UsageJson(request_.NumPromptTokens(), choice.num_generated(),
@@ -181,6 +180,7 @@ class TokenChunks {
 
  private:
   const TokenRequest& request_;
+  const ServedModel& model_;
   TokenText tokens_;
   std::vector<StreamedChoice> choices_;
   bool is_first_ = true;
@@ -236,8 +236,8 @@ absl::StatusOr<std::string> TokenResponseJson(const TokenRequest& request, const
   for (size_t i = 0; i < results.size(); ++i) {
     if (i > 0) out += ',';
     StreamedChoice choice = NewChoice(request, model);
-    TAOPD_RETURN_IF_ERROR(AppendChoice(request, i, *results[i].generated, /*is_last=*/true, choice,
-                                       token_texts, &out));
+    TAOPD_RETURN_IF_ERROR(AppendChoice(request, model, i, *results[i].generated, /*is_last=*/true,
+                                       choice, token_texts, &out));
   }
   return out + "]}";
 }

@@ -290,7 +290,7 @@ std::string UsageJson(const GenerationRequest& request,
 }
 
 std::string SystemFingerprintJson(const ServedModel& model) {
-  return JsonString(Concat("taopd-", kTeacherVersion, "-", model.revision.substr(0, 8)));
+  return JsonString(Concat("taopd-", kTeacherVersion, "-", model.revision));
 }
 
 std::string StopReasonJson(const GeneratedTokens& generated, std::optional<size_t> stop_string,

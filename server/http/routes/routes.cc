@@ -48,7 +48,7 @@ absl::StatusOr<Answer> SglangModelInfo(const ServedModel& model) {
   info["tokenizer_path"] = model.root;
   info["is_generation"] = model.limits.can_generate;
   info["served_model_name"] = model.name;
-  info["weight_version"] = "default";
+  info["weight_version"] = model.weight_version;
   return JsonText(info);
 }
 

@@ -64,6 +64,7 @@ absl::StatusOr<int64_t> PolicyUpdates::SetWeights(const PolicyUpdate& update, ab
   }
   auto next = std::make_shared<ServedModel>(*model);
   next->revision = update.version;
+  next->weight_version = update.version;
   next->engine = current_;
   state_->SetReady(std::move(next));
   // Files of other versions were never completed.

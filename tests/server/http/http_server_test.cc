@@ -42,6 +42,8 @@ TEST_F(HttpServerTest, ModelsAndVersion) {
   EXPECT_EQ(models["data"][0]["max_model_len"], 64);
   EXPECT_EQ(models["data"][0]["permission"][0]["allow_logprobs"], true);
   EXPECT_TRUE(json::parse(client_->Get("/version")->body)["version"].is_string());
+  fake_.model->weight_version = "step-100";
+  EXPECT_EQ(json::parse(client_->Get("/get_model_info")->body)["weight_version"], "step-100");
 }
 
 TEST_F(HttpServerTest, UnknownRoutesAndMethods) {

@@ -61,9 +61,10 @@ TEST_F(CompletionResponseTest, WholeAnswerInVllmsKeyOrder) {
             R"("7":{"logprob":-0.10000000149011612,"rank":1,"decoded_token":null}}],)"
             R"("prompt_token_ids":null,"routed_experts":null}],"service_tier":null,)"
             R"("system_fingerprint":"taopd-)" TAOPD_VERSION
-            R"(-01234567","usage":{"prompt_tokens":3,"total_tokens":4,"completion_tokens":1,)"
-            R"("prompt_tokens_details":null,"completion_tokens_details":null},)"
-            R"("kv_transfer_params":null,"ec_transfer_params":null,"metrics":null})");
+            R"(-0123456789abcdef","usage":{"prompt_tokens":3,"total_tokens":4,)"
+            R"("completion_tokens":1,"prompt_tokens_details":null,)"
+            R"("completion_tokens_details":null},"kv_transfer_params":null,)"
+            R"("ec_transfer_params":null,"metrics":null})");
 }
 
 TEST_F(CompletionResponseTest, ZeroPromptLogprobsGivesTheActualToken) {

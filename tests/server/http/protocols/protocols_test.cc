@@ -82,6 +82,7 @@ TEST_F(ProtocolsTest, CompactPromptLogprobsAreThoseOfTheObjects) {
 }
 
 TEST_F(ProtocolsTest, TokensInTokensOut) {
+  fake_.model->weight_version = "step-100";
   const json body = {{"token_ids", ids_},
                      {"return_token_ids", true},
                      {"request_id", "r"},
@@ -98,6 +99,7 @@ TEST_F(ProtocolsTest, TokensInTokensOut) {
   EXPECT_EQ(answer["prompt_logprobs"].size(), 4u);
   const json& choice = answer["choices"][0];
   EXPECT_FALSE(choice.contains("text"));
+  EXPECT_EQ(choice["weight_versions"][0]["version"], "step-100");
   EXPECT_EQ(choice["weight_versions"][0]["end"], 2);
   const json& entry = choice["logprobs"]["content"][0];
   EXPECT_EQ(entry["token_id"], Top(ids_, 4, 0));
@@ -198,6 +200,7 @@ TEST_F(ProtocolsTest, TokenRequestsAreChecked) {
 }
 
 TEST_F(ProtocolsTest, SglangScoresWithoutGenerating) {
+  fake_.model->weight_version = "step-100";
   const json body = {{"input_ids", ids_},
                      {"return_logprob", true},
                      {"logprob_start_len", 1},
@@ -209,6 +212,7 @@ TEST_F(ProtocolsTest, SglangScoresWithoutGenerating) {
   const json& meta = answer["meta_info"];
   EXPECT_EQ(meta["finish_reason"], json({{"type", "length"}, {"length", 0}}));
   EXPECT_EQ(meta["completion_tokens"], 0);
+  EXPECT_EQ(meta["weight_version"], "step-100");
   const json& tokens = meta["input_token_logprobs"];
   ASSERT_EQ(tokens.size(), 3u);
   EXPECT_EQ(tokens[0], json({nullptr, ids_[1], nullptr}));

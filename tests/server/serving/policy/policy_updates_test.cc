@@ -102,6 +102,7 @@ TEST_F(PolicyUpdatesTest, AnUpdateIsANewVersionOfTheServedModel) {
   EXPECT_EQ(weights_->applied, "one");
   const std::shared_ptr<const ServedModel> after = state_.model();
   EXPECT_EQ(after->revision, "step-1-a");
+  EXPECT_EQ(after->weight_version, "step-1-a");
   EXPECT_EQ(after->name, before->name);
   EXPECT_EQ(before->revision, "0123456789abcdef");
   // A request that was admitted before cannot reach the new weights under the old name.
