@@ -2,7 +2,6 @@
 // SGLang.
 #include <absl/time/clock.h>
 
-#include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <utility>
@@ -114,14 +113,6 @@ absl::StatusOr<std::shared_ptr<ServedModel>> LoadModel(TeacherOptions& options) 
   return model;
 }
 
-// Keys in the environment are visible to fewer users than those on the command line.
-void AddKeysOfEnvironment(TeacherOptions* options) {
-  for (const char* name : {"TAOPD_API_KEY", "VLLM_API_KEY"}) {
-    const char* key = std::getenv(name);
-    if (key != nullptr && *key != '\0') options->api_key.emplace_back(key);
-  }
-}
-
 int Main(int argc, char** argv) {
   if (IsTensorParallelWorker()) return RunTensorParallelWorker();
   auto parsed = ParseTeacherOptions(argc, argv, std::cout, std::cerr);
@@ -136,7 +127,10 @@ int Main(int argc, char** argv) {
     return PrintPlan(options, find, std::cout, std::cerr);
   }
   StopLookingForLockCycles();
-  AddKeysOfEnvironment(&options);
+  if (const absl::Status added = AddKeysOfEnvironment(&options); !added.ok()) {
+    std::cerr << added.message() << "\n";
+    return kExitUsage;
+  }
   TeacherOptions shown = options.WithoutSecrets();
   std::cerr << WriteYamlSettings(DescribeSettings(shown));
   return RunTeacher(

@@ -3,9 +3,17 @@
 
 #include <absl/strings/match.h>
 
+#include <algorithm>
 #include <string_view>
 
 namespace taopd {
+
+// Returns whether clients can show this key: it is not empty, and printable ASCII without spaces.
+inline bool IsBearerKey(std::string_view key) {
+  return !key.empty() && std::all_of(key.begin(), key.end(), [](char c) {
+    return static_cast<unsigned char>(c) > 0x20 && static_cast<unsigned char>(c) < 0x7f;
+  });
+}
 
 // Returns the key, or an empty text if there is none. The scheme may be in any letter case (RFC
 // 9110, section 11.1).

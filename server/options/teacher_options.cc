@@ -1,6 +1,7 @@
 #include "server/options/teacher_options.h"
 
 #include <CLI/CLI.hpp>
+#include <cstdlib>
 #include <limits>
 #include <ostream>
 #include <tuple>
@@ -10,6 +11,7 @@
 #include "common/base/memory.h"
 #include "common/memory/cuda_graphs.h"
 #include "common/memory/engine_plan.h"
+#include "common/wire/bearer.h"
 #include "kernels/cpu/isa/isa.h"
 #include "server/net/client_name.h"
 #include "server/options/flags.h"
@@ -19,6 +21,7 @@ namespace taopd {
 namespace {
 
 constexpr char kAuto[] = "auto";
+constexpr char kKeyRule[] = "a key must be printable ASCII without spaces and line feeds";
 constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 
 SettingCheck<std::string> MemorySizeOrAuto() {
@@ -346,7 +349,7 @@ absl::Status ValidateTeacherOptions(TeacherOptions& options) {
                            "\": needs ssl_certfile and ssl_keyfile");
   }
   for (const std::string& key : options.api_key) {
-    if (key.empty()) return InvalidArgument("api_key = \"\": must not be empty");
+    if (!IsBearerKey(key)) return InvalidArgument("api_key: ", kKeyRule);
   }
   if (!options.trainable && !options.weights_dir.empty()) {
     return InvalidArgument("weights_dir = \"", options.weights_dir, "\": only --trainable uses it");
@@ -369,6 +372,16 @@ absl::Status ValidateTeacherOptions(TeacherOptions& options) {
                            ": only --grpc-max-connection-age uses it");
   }
   return ValidateCudaGraphs(options);
+}
+
+absl::Status AddKeysOfEnvironment(TeacherOptions* options) {
+  for (const char* name : {"TAOPD_API_KEY", "VLLM_API_KEY"}) {
+    const char* key = std::getenv(name);
+    if (key == nullptr || *key == '\0') continue;
+    if (!IsBearerKey(key)) return InvalidArgument(name, ": ", kKeyRule);
+    options->api_key.emplace_back(key);
+  }
+  return absl::OkStatus();
 }
 
 std::variant<TeacherOptions, int> ParseTeacherOptions(int argc, const char* const* argv,

@@ -98,6 +98,10 @@ struct TeacherOptions {
 // its value and the valid values.
 absl::Status ValidateTeacherOptions(TeacherOptions& options);
 
+// Adds the keys in TAOPD_API_KEY and VLLM_API_KEY, which fewer users can see than the command line.
+// Returns INVALID_ARGUMENT naming the variable, but not the key, if no client could show it.
+absl::Status AddKeysOfEnvironment(TeacherOptions* options);
+
 // Parses the command line. If it requests the help or the version, or is invalid, writes the text
 // to `out` or `err` and returns the exit code instead of the options.
 std::variant<TeacherOptions, int> ParseTeacherOptions(int argc, const char* const* argv,

@@ -4,7 +4,6 @@
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
 
-#include <algorithm>
 #include <sstream>
 #include <utility>
 
@@ -16,12 +15,6 @@ namespace {
 
 constexpr int64_t kMaxFileBytes = 1 << 20;
 constexpr size_t kNameBytes = 8;
-
-bool IsKey(std::string_view text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
-    return static_cast<unsigned char>(c) > 0x20 && static_cast<unsigned char>(c) < 0x7f;
-  });
-}
 
 }  // namespace
 
@@ -48,7 +41,7 @@ absl::Status ApiKeys::Reload() {
     ++number;
     if (!line.empty() && line.back() == '\r') line.pop_back();
     if (line.empty() || line.front() == '#') continue;
-    if (!IsKey(line)) {
+    if (!IsBearerKey(line)) {
       return InvalidArgument(path_, ":", number, ": a key must be printable ASCII without spaces");
     }
     digests.push_back(DigestOf(line));

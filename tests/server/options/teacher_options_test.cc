@@ -157,6 +157,7 @@ TEST(TeacherOptionsTest, BadUsageNamesTheFlagAndExits64) {
       {"--model m --gpu-memory-utilization 1.1", "gpu_memory_utilization = 1.1"},
       {"--model m --plan-device cpu:1GiB", "only --plan uses it"},
       {"--model m --plan --plan-device cuda", "plan_device = \"cuda\""},
+      {"--model m --api-key k\x01", "api_key: a key must be printable ASCII without spaces"},
   };
   for (const auto& [arguments, message] : cases) {
     const Outcome outcome = Parse(arguments);
@@ -173,6 +174,16 @@ TEST(TeacherOptionsTest, HelpAndVersionExit0) {
   EXPECT_EQ(version.exit_code, 0);
   EXPECT_EQ(version.out, Concat("taopd-teacher ", kTeacherVersion,
                                 "\nCPU kernels: ", cpu::NameOf(cpu::WidestInstructionSet()), "\n"));
+}
+
+// A secret often ends with a line feed, which no header can show.
+TEST(TeacherOptionsTest, AKeyOfTheEnvironmentThatNobodyCanShowIsRefused) {
+  TeacherOptions options;
+  for (const char* name : {"TAOPD_API_KEY", "VLLM_API_KEY"}) {
+    ASSERT_EQ(setenv(name, "secret\n", 1), 0);
+    EXPECT_ERROR(AddKeysOfEnvironment(&options), kInvalidArgument, Concat(name, ": a key must be"));
+    unsetenv(name);
+  }
 }
 
 TEST(TeacherOptionsTest, AnUnknownLimitOfTheInstructionSetIsRefused) {
