@@ -97,6 +97,8 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
                           ErrorOf(503, "the server has too many connections; try again later"));
     }
     if (!head.has_body()) return std::nullopt;
+    // Nobody needs a key for a probe, so it must not take the memory of a body.
+    if (is_probe) return AnswerToHead(head, ErrorOf(413, "a probe takes no body"));
     const std::string* type = head.Find("content-type");
     if (type == nullptr || !IsJsonContentType(*type)) {
       // vLLM's answer, where 415 would be HTTP's own.

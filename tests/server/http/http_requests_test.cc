@@ -14,10 +14,16 @@ using HttpRequestsTest = HttpServerFixture;
 // RFC 9112, 6.3: the body is empty. Routes that need one say so.
 TEST_F(HttpRequestsTest, APostWithoutALengthHasAnEmptyBody) {
   Ready();
-  const auto post = [this](const std::string& path) {
-    return Raw("POST " + path + " HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n\r\n");
+  const auto post = [this](const std::string& path, const std::string& framing = "") {
+    return Raw("POST " + path + " HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n" +
+               framing + "\r\n");
   };
   EXPECT_THAT(post("/ping"), StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(post("/ping", "Content-Length: 0\r\nConnection: close\r\n"),
+              StartsWith("HTTP/1.1 200 "));
+  // A probe must have one: it is answered before more has arrived.
+  for (const char* framing : {"Content-Length: 33554432\r\n", "Transfer-Encoding: chunked\r\n"})
+    EXPECT_THAT(post("/ping", framing), StartsWith("HTTP/1.1 413 "));
   for (const char* path : {"/v1/completions", "/v1/chat/completions", "/generate", "/tokenize",
                            "/detokenize", "/inference/v1/generate", "/get_sequence_logprobs/"}) {
     const std::string answer = post(path);
