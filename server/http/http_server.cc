@@ -85,27 +85,13 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
   int health_port() const override { return health_port_; }
   void Shutdown(absl::Time deadline) override { front_.Shutdown(deadline); }
 
-  std::optional<WireAnswer> Admit(const RequestHead& head, Access access) override {
-    const Route* route = Find(head.method, head.path());
-    const bool is_probe = route != nullptr && route->kind == RouteKind::kProbe;
-    if (access != Access::kProbePort && !is_probe && !ShowsKey(head)) return Unauthorized(head);
-    if (route == nullptr || (access == Access::kProbePort && !is_probe)) {
-      return NoRoute(head);
-    }
-    if (access == Access::kOverflow && !is_probe) {
-      return AnswerToHead(head,
-                          ErrorOf(503, "the server has too many connections; try again later"));
-    }
-    if (!head.has_body()) return std::nullopt;
-    // Nobody needs a key for a probe, so it must not take the memory of a body.
-    if (is_probe) return AnswerToHead(head, ErrorOf(413, "a probe takes no body"));
-    const std::string* type = head.Find("content-type");
-    if (type == nullptr || !IsJsonContentType(*type)) {
-      // vLLM's answer, where 415 would be HTTP's own.
-      return AnswerToHead(head, {400, "Bad Request", std::nullopt,
-                                 "Unsupported Media Type: Only 'application/json' is allowed"});
-    }
-    return std::nullopt;
+  std::optional<WireAnswer> Admit(const RequestHead& head, Access access,
+                                  const std::string& peer) override {
+    std::optional<HttpResponse> refusal = RefusalOf(head, access);
+    if (!refusal) return std::nullopt;
+    RecordRefusal(refusal->status, head, Identify(head, peer).address);
+    const bool close = !head.keep_alive || head.has_body();
+    return WholeAnswer(*std::move(refusal), {head.method == "HEAD", head.is_http_1_1, close});
   }
 
   bool IsProbe(const RequestHead& head) const override {
@@ -129,8 +115,9 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
     return {address, SubscriberOf(address), NameOf(head, address)};
   }
 
-  WireAnswer Refuse(const Refusal& refusal) override {
-    metrics_->RecordRequest("other", std::to_string(refusal.status), absl::ZeroDuration());
+  WireAnswer Refuse(const Refusal& refusal, const RequestHead& head,
+                    const std::string& client) override {
+    RecordRefusal(refusal.status, head, client);
     return WholeAnswer(ErrorResponse(ErrorOf(refusal.status, refusal.message)), {.close = true});
   }
 
@@ -156,10 +143,8 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
       rest = AnswerToException(label, "unknown", style);
       status = 500;
     }
-    const std::string* request_id = head.Find("x-request-id");
     metrics_->RecordRequest(label, std::to_string(status), absl::Now() - begun_at,
-                            exchange.client(),
-                            request_id == nullptr ? "" : std::string(Excerpt(*request_id)));
+                            exchange.client(), LoggedIdOf(head));
     exchange.Finish(std::move(rest));
   }
 
@@ -196,15 +181,39 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
     return nullptr;
   }
 
-  // Return the answer to a head alone. A body that follows is not read.
-  WireAnswer AnswerToHead(const RequestHead& head, const HttpError& error) {
-    return AnswerToHead(head, ErrorResponse(error));
+  // Returns the answer to a head alone, if its request is refused. A body that follows is not read.
+  std::optional<HttpResponse> RefusalOf(const RequestHead& head, Access access) const {
+    const Route* route = Find(head.method, head.path());
+    const bool is_probe = route != nullptr && route->kind == RouteKind::kProbe;
+    if (access != Access::kProbePort && !is_probe && !ShowsKey(head)) return Unauthorized();
+    if (route == nullptr || (access == Access::kProbePort && !is_probe)) {
+      return NoRoute(head);
+    }
+    if (access == Access::kOverflow && !is_probe) {
+      return ErrorResponse(ErrorOf(503, "the server has too many connections; try again later"));
+    }
+    if (!head.has_body()) return std::nullopt;
+    // Nobody needs a key for a probe, so it must not take the memory of a body.
+    if (is_probe) return ErrorResponse(ErrorOf(413, "a probe takes no body"));
+    const std::string* type = head.Find("content-type");
+    if (type == nullptr || !IsJsonContentType(*type)) {
+      // vLLM's answer, where 415 would be HTTP's own.
+      return ErrorResponse({400, "Bad Request", std::nullopt,
+                            "Unsupported Media Type: Only 'application/json' is allowed"});
+    }
+    return std::nullopt;
   }
-  WireAnswer AnswerToHead(const RequestHead& head, HttpResponse response) {
-    // A client must not be able to make new series of metrics.
-    metrics_->RecordRequest("other", std::to_string(response.status), absl::ZeroDuration());
-    const bool close = !head.keep_alive || head.has_body();
-    return WholeAnswer(std::move(response), {head.method == "HEAD", head.is_http_1_1, close});
+
+  // A client must not be able to make new series of metrics.
+  void RecordRefusal(int status, const RequestHead& head, const std::string& client) {
+    metrics_->RecordRequest("other", std::to_string(status), absl::ZeroDuration(), client,
+                            LoggedIdOf(head));
+  }
+
+  // Returns the client's id of a request for the access log.
+  static std::string LoggedIdOf(const RequestHead& head) {
+    const std::string* id = head.Find("x-request-id");
+    return id == nullptr ? std::string() : Excerpt(*id);
   }
 
   static std::string_view AuthorizationOf(const RequestHead& head) {
@@ -221,13 +230,13 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
   }
 
   // Returns vLLM's answer to a request without a key.
-  WireAnswer Unauthorized(const RequestHead& head) {
+  static HttpResponse Unauthorized() {
     HttpResponse response = JsonResponse("{\"error\":\"Unauthorized\"}", 401);
     response.headers.emplace_back("WWW-Authenticate", "Bearer");
-    return AnswerToHead(head, std::move(response));
+    return response;
   }
 
-  WireAnswer NoRoute(const RequestHead& head) {
+  HttpResponse NoRoute(const RequestHead& head) const {
     std::string allowed;
     for (const Route& route : routes_) {
       if (route.path != head.path()) continue;
@@ -237,14 +246,12 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
     if (!allowed.empty()) {
       HttpResponse response = JsonResponse("{\"detail\":\"Method Not Allowed\"}", 405);
       response.headers.emplace_back("Allow", allowed);
-      return AnswerToHead(head, std::move(response));
+      return response;
     }
-    if (head.method != "POST")
-      return AnswerToHead(head, JsonResponse("{\"detail\":\"Not Found\"}", 404));
+    if (head.method != "POST") return JsonResponse("{\"detail\":\"Not Found\"}", 404);
     const HttpError error = ErrorOf(404, Concat("there is no route POST ", Excerpt(head.path()),
                                                 "; GET /openapi.json lists the routes"));
-    return AnswerToHead(head,
-                        JsonResponse("{\"detail\":\"Not Found\"," + error.Json().substr(1), 404));
+    return JsonResponse("{\"detail\":\"Not Found\"," + error.Json().substr(1), 404);
   }
 
   ServingState* const state_;

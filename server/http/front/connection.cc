@@ -105,7 +105,7 @@ void Connection::Consume(std::string_view bytes, absl::Time now) {
 bool Connection::AdmitHead(absl::Time now) {
   head_ended_ = true;
   const RequestHead& head = parser_.head();
-  if (std::optional<WireAnswer> answer = shared_->handler.Admit(head, access_)) {
+  if (std::optional<WireAnswer> answer = shared_->handler.Admit(head, access_, peer_.address)) {
     // An unread body would be taken for the next request.
     TAOPD_CHECK(answer->close || !head.has_body());
     if (answer->close) {
@@ -118,15 +118,17 @@ bool Connection::AdmitHead(absl::Time now) {
     return false;
   }
   ClientIdentity client = shared_->handler.Identify(head, peer_.address);
-  if (client.address == peer_.address) {
-    client.subscriber = peer_.subscriber;
-  } else if (shared_->connections.Of(client.subscriber) >=
-                 shared_->limits.max_connections_per_client &&
-             !shared_->handler.IsProbe(head)) {
+  const bool is_peer = client.address == peer_.address;
+  if (is_peer) client.subscriber = peer_.subscriber;
+  const bool is_too_many =
+      !is_peer &&
+      shared_->connections.Of(client.subscriber) >= shared_->limits.max_connections_per_client &&
+      !shared_->handler.IsProbe(head);
+  SetClient(std::move(client));
+  if (is_too_many) {
     Refuse({429, "the client has too many requests at once; try again later"}, now);
     return false;
   }
-  SetClient(std::move(client));
   if (head.expects_continue && parser_.state() == RequestParser::State::kBody) {
     // If it does not fit as a whole, the connection ends: a part of it would become the beginning
     // of the answer.
@@ -179,7 +181,7 @@ void Connection::Refuse(const Refusal& refusal, absl::Time now) {
   parser_.Drop();
   ReleaseMemory();
   BeginCall();
-  StartSending(shared_->handler.Refuse(refusal), now);
+  StartSending(shared_->handler.Refuse(refusal, parser_.head(), client_.address), now);
 }
 
 void Connection::SendFinishedAnswer(absl::Time now) {

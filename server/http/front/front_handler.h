@@ -98,13 +98,17 @@ class FrontHandler {
     return {peer, SubscriberOf(peer), SubscriberOf(peer)};
   }
   // Called when a head is complete, before its body is read. Returns the answer if the request is
-  // refused; it must close if the request has a body. Must not block.
-  virtual std::optional<WireAnswer> Admit(const RequestHead& head, Access access) = 0;
+  // refused; it must close if the request has a body. `peer` is the connection's address. Must not
+  // block.
+  virtual std::optional<WireAnswer> Admit(const RequestHead& head, Access access,
+                                          const std::string& peer) = 0;
   // Returns whether the request goes to the threads for probes. Must not block.
   virtual bool IsProbe(const RequestHead& head) const = 0;
-  // Returns the answer to a request that could not be read. It closes the connection. Must not
-  // block.
-  virtual WireAnswer Refuse(const Refusal& refusal) = 0;
+  // Returns the answer to a request that could not be read. It closes the connection. `head` is
+  // empty if it could not be read either; `client` is the address (ClientIdentity), or the
+  // connection's if no head was admitted. Must not block.
+  virtual WireAnswer Refuse(const Refusal& refusal, const RequestHead& head,
+                            const std::string& client) = 0;
   // Answers the request on a worker thread. Must call Finish and must not throw. May block.
   virtual void Handle(Exchange& exchange) = 0;
 };

@@ -35,7 +35,7 @@ class RequestParser {
   State state() const { return state_; }
   // Returns whether a byte of the current request has arrived.
   bool has_begun() const { return state_ != State::kHead || !head_text_.empty(); }
-  // REQUIRES: kBody or kDone.
+  // Returns the head of the current request; empty until it has arrived whole.
   const RequestHead& head() const { return request_.head; }
   // REQUIRES: kRefused.
   const Refusal& refusal() const { return *refusal_; }

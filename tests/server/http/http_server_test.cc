@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "tests/server/http/http_server_fixture.h"
+#include "tests/support/files.h"
 
 namespace taopd::testing {
 namespace {
@@ -219,6 +220,21 @@ TEST_F(HttpServerTest, MetricsCountKnownRoutesOnly) {
       metrics->body,
       HasSubstr("taopd_teacher_requests_total{code=\"200\",method=\"POST /v1/completions\"} 1"));
   EXPECT_EQ(metrics->body.find("made/up"), std::string::npos);
+}
+
+TEST_F(HttpServerTest, RefusedRequestsAreLoggedWithTheirClientsAndIds) {
+  const TempDir dir;
+  ASSERT_OK_AND_ASSIGN(auto log, AccessLog::Open(dir.File("log")));
+  metrics_.SetAccessLog(log.get());
+  ASSERT_OK(state_.trusted_proxies().Set({"127.0.0.1"}));
+  client_->Get("/x", {{"X-Request-Id", "of-head"}, {"X-Forwarded-For", "192.0.2.7"}});
+  Raw("POST /generate HTTP/1.1\r\nHost: a\r\nX-Request-Id: of-body\r\n"
+      "Transfer-Encoding: chunked\r\n\r\nx\r\n");
+  server_->Shutdown(absl::Now());
+  log.reset();
+  const std::string lines = ReadFile(dir.File("log"));
+  EXPECT_THAT(lines, HasSubstr(R"("client":"192.0.2.7","request_id":"of-head")"));
+  EXPECT_THAT(lines, HasSubstr(R"("client":"127.0.0.1","request_id":"of-body")"));
 }
 
 TEST_F(HttpServerTest, ManyClientsAtOnceAreAllAnswered) {

@@ -14,9 +14,11 @@ namespace {
 
 class FakeHandler final : public FrontHandler {
  public:
-  std::optional<WireAnswer> Admit(const RequestHead&, Access) override { return std::nullopt; }
+  std::optional<WireAnswer> Admit(const RequestHead&, Access, const std::string&) override {
+    return std::nullopt;
+  }
   bool IsProbe(const RequestHead&) const override { return false; }
-  WireAnswer Refuse(const Refusal&) override {
+  WireAnswer Refuse(const Refusal&, const RequestHead&, const std::string&) override {
     return {.head = "HTTP/1.1 503 Full\r\n\r\n", .body = "", .close = true};
   }
   void Handle(Exchange&) override { FAIL() << "nothing is dispatched"; }

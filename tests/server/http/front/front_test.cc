@@ -27,7 +27,8 @@ constexpr absl::Duration kPatience = absl::Seconds(20);
 // /endless sends them until the client is gone; /probe is a probe.
 class EchoHandler final : public FrontHandler {
  public:
-  std::optional<WireAnswer> Admit(const RequestHead& head, Access access) override {
+  std::optional<WireAnswer> Admit(const RequestHead& head, Access access,
+                                  const std::string&) override {
     if (head.path() != "/none" && (access == Access::kAll || IsProbe(head))) return std::nullopt;
     return Plain(404, "none", !head.keep_alive || head.has_body());
   }
@@ -38,7 +39,7 @@ class EchoHandler final : public FrontHandler {
     const std::string& address = client == nullptr ? peer : *client;
     return {address, SubscriberOf(address), SubscriberOf(address)};
   }
-  WireAnswer Refuse(const Refusal& refusal) override {
+  WireAnswer Refuse(const Refusal& refusal, const RequestHead&, const std::string&) override {
     return Plain(refusal.status, refusal.message, true);
   }
   void Handle(Exchange& exchange) override {
