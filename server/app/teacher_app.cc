@@ -43,6 +43,8 @@ constexpr absl::Duration kFailedDrain = absl::Seconds(5);
 // The time that the process has to end after the deadline of a drain. By then only two things are
 // left: the current engine step, and error replies to the requests that it aborts.
 constexpr absl::Duration kEndGrace = absl::Seconds(10);
+// The part of it in which answers that are ready by then leave.
+constexpr absl::Duration kAnswerGrace = absl::Seconds(2);
 // The work for which an end waits if a device hangs (EndWatch).
 constexpr char kEngineStep[] = "a step of the engine that has not returned";
 constexpr char kHttpHello[] = "GET /ping HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
@@ -340,8 +342,9 @@ class TeacherApp {
       end_watch_->set_waits_for(
           stats.num_running + stats.num_waiting > 0 ? kEngineStep : "calls that are not answered");
     }
-    grpc_->Shutdown(deadline);
-    http_->Shutdown(deadline);
+    const absl::Time answers_end = std::max(deadline, absl::Now() + kAnswerGrace);
+    grpc_->Shutdown(answers_end);
+    http_->Shutdown(answers_end);
     EndLoading();
     // The engine of a model that could not be served ends only after its step.
     if (load_failure_code_ != 0) end_watch_->set_waits_for(kEngineStep);
