@@ -13,8 +13,6 @@
 namespace taopd {
 namespace {
 
-constexpr int64_t kMaxBytes = int64_t{256} << 20;  // of the copies and of the answer
-
 // Returns the request of each choice of the prompt, without the fields that differ between them.
 InferenceRequest PromptRequest(const GenerationRequest& request, const GenerationPrompt& prompt) {
   InferenceRequest out;
@@ -135,10 +133,10 @@ absl::StatusOr<ByteBudget::Reservation> ReserveMemory(const GenerationRequest& r
                                                       const Caller& caller, ServingState* state) {
   TAOPD_RETURN_IF_ERROR(CheckQueue(request, model.limits));
   const int64_t num_bytes = answer.whole + BytesOfChoices(request);
-  if (num_bytes > kMaxBytes) {
+  if (num_bytes > kMaxAnswerBytes) {
     return InvalidArgument(
         "the answer, the sampling fields and the stop strings of all choices may take ", num_bytes,
-        " bytes, more than ", kMaxBytes,
+        " bytes, more than ", kMaxAnswerBytes,
         "; send fewer prompts in one request, or ask for fewer prompt_logprobs, logprobs or n");
   }
   return state->ReserveAnswer(num_bytes + answer.waiting_messages, caller.client);

@@ -18,6 +18,9 @@ std::vector<InferenceRequest> EngineRequests(const GenerationRequest& request, c
 // Checks the fields of all choices as the engine does, and returns its errors.
 absl::Status ValidateChoices(const GenerationRequest& request, const EngineLimits& limits);
 
+// The most bytes of an answer, together with the copies of the fields that it is made from.
+inline constexpr int64_t kMaxAnswerBytes = int64_t{256} << 20;
+
 // Upper estimates of the bytes of an answer.
 struct AnswerBytes {
   int64_t whole = 0;  // held until the end; limited together with the copies of the fields

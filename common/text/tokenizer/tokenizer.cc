@@ -134,7 +134,8 @@ class ByteLevelBpeTokenizer final : public Tokenizer {
       if (token == nullptr || (skip_special_tokens && token->is_special)) continue;
       bytes += token->bytes;
     }
-    return IsValidUtf8(bytes) ? bytes : RepairUtf8(bytes);
+    if (!IsValidUtf8(bytes)) bytes = RepairUtf8(bytes);
+    return bytes;
   }
 
   std::string TokenBytes(int32_t id) const override {

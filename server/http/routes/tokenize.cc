@@ -1,10 +1,13 @@
 #include "server/http/routes/tokenize.h"
 
 #include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <unordered_map>
 #include <utility>
 
 #include "common/io/jsonl.h"
+#include "server/generation/engine_requests.h"
 #include "server/http/chat/chat.h"
 #include "server/http/request/common_fields.h"
 #include "server/http/request/request_body.h"
@@ -16,8 +19,9 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// An estimate of the bytes that one token takes in an answer with its string.
-constexpr int64_t kBytesPerToken = 64;
+constexpr int64_t kBytesPerId = 11;  // 7 digits, an empty string and two commas
+// The text of an answer, and the answer itself twice: its old memory and its new one as it grows.
+constexpr int64_t kCopies = 3;
 
 absl::Status CheckModel(JsonFields& fields, const ServedModel& model) {
   const std::string name = fields.Text("model").value_or("");
@@ -28,11 +32,27 @@ absl::Status CheckModel(JsonFields& fields, const ServedModel& model) {
   return absl::OkStatus();
 }
 
-// Reserves the memory of the answer.
-absl::Status HoldAnswer(size_t num_tokens, const Caller& caller, ServingState& state) {
-  TAOPD_ASSIGN_OR_RETURN(
-      auto memory,
-      state.ReserveAnswer(static_cast<int64_t>(num_tokens) * kBytesPerToken, caller.client));
+// Reserves the memory of an answer with the ids and, unless it is null, with what `spell` returns
+// for each of them. Returns INVALID_ARGUMENT if no answer may be that large.
+absl::Status HoldAnswer(const std::vector<int32_t>& ids,
+                        const std::function<std::string(int32_t)>& spell, const Caller& caller,
+                        ServingState& state) {
+  int64_t num_bytes = kBytesPerId * static_cast<int64_t>(ids.size());
+  std::unordered_map<int32_t, int64_t> bytes_of;  // the ids of the vocabulary as JSON strings
+  for (size_t i = 0; spell && i < ids.size(); ++i) {
+    auto known = bytes_of.find(ids[i]);
+    if (known == bytes_of.end()) {
+      const std::string text = spell(ids[i]);
+      if (text.empty()) continue;
+      known = bytes_of.emplace(ids[i], static_cast<int64_t>(JsonString(text).size())).first;
+    }
+    num_bytes += known->second;
+  }
+  if (num_bytes > kMaxAnswerBytes) {
+    return InvalidArgument("the answer for ", ids.size(), " tokens may take ", num_bytes,
+                           " bytes, more than ", kMaxAnswerBytes, "; send them in parts");
+  }
+  TAOPD_ASSIGN_OR_RETURN(auto memory, state.ReserveAnswer(num_bytes * kCopies, caller.client));
   caller.hold_memory(std::move(memory));
   return absl::OkStatus();
 }
@@ -99,14 +119,16 @@ absl::StatusOr<Answer> RunTokenize(const std::string& body, const Caller& caller
   TAOPD_RETURN_IF_ERROR(ReadBodyInTurn(body, caller, state, "/tokenize", [&](JsonFields& fields) {
     return ReadTokenizeRequest(fields, *model, &request);
   }));
-  TAOPD_RETURN_IF_ERROR(HoldAnswer(request.token_ids.size(), caller, state));
+  const Tokenizer& tokenizer = *model->tokenizer;
+  std::function<std::string(int32_t)> spell;
+  if (request.return_token_strs) spell = [&](int32_t id) { return tokenizer.IdToToken(id); };
+  TAOPD_RETURN_IF_ERROR(HoldAnswer(request.token_ids, spell, caller, state));
   std::string out = Concat("{\"count\":", request.token_ids.size(),
                            ",\"max_model_len\":", model->limits.max_model_len,
                            ",\"tokens\":", IdsJson(request.token_ids), ",\"token_strs\":");
   if (!request.return_token_strs) return out + "null}";
-  AppendList(request.token_ids.size(), &out, [&](size_t i) {
-    out += JsonString(model->tokenizer->IdToToken(request.token_ids[i]));
-  });
+  AppendList(request.token_ids.size(), &out,
+             [&](size_t i) { out += JsonString(spell(request.token_ids[i])); });
   return out + "}";
 }
 
@@ -117,9 +139,11 @@ absl::StatusOr<Answer> RunDetokenize(const std::string& body, const Caller& call
   TAOPD_RETURN_IF_ERROR(ReadBodyInTurn(body, caller, state, "/detokenize", [&](JsonFields& fields) {
     return ReadDetokenizeRequest(fields, *model, &token_ids);
   }));
-  TAOPD_RETURN_IF_ERROR(HoldAnswer(token_ids.size(), caller, state));
-  const std::string text = model->tokenizer->Decode(token_ids, /*skip_special_tokens=*/false);
-  return "{\"prompt\":" + JsonString(text) + "}";
+  const Tokenizer& tokenizer = *model->tokenizer;
+  const auto bytes = [&](int32_t id) { return tokenizer.TokenBytes(id); };
+  TAOPD_RETURN_IF_ERROR(HoldAnswer(token_ids, bytes, caller, state));
+  const ordered_json text = tokenizer.Decode(token_ids, /*skip_special_tokens=*/false);
+  return "{\"prompt\":" + JsonText(text) + "}";
 }
 
 absl::StatusOr<Answer> DescribeTokenizer(const ServedModel& model) {

@@ -312,6 +312,25 @@ TEST_F(ProtocolsTest, TrlScoresCompletions) {
   EXPECT_EQ(refused({{"prompt_lengths", {2}}}).param, "body.sequences");
 }
 
+// Each token is a MiB of characters that JSON writes as \u0001.
+class LongTokenizer final : public FakeTokenizer {
+ public:
+  std::string TokenBytes(int32_t) const override { return std::string(1 << 20, '\x01'); }
+};
+
+TEST_F(ProtocolsTest, TheMemoryOfATextIsThatOfItsTokens) {
+  fake_.model->tokenizer = std::make_unique<LongTokenizer>();
+  ByteBudget::Reservation held;
+  Caller caller;
+  caller.hold_memory = [&held](ByteBudget::Reservation memory) { held = std::move(memory); };
+  ASSERT_OK(RunDetokenize(R"({"tokens":[1,2,1]})", caller, state_));
+  EXPECT_GE(state_.message_budget().num_used(), (3 * 3 * 6) << 20);
+  const json ids = {{"tokens", std::vector<int>(50, 1)}};
+  EXPECT_THAT(Refused(RunDetokenize, ids).message, HasSubstr("bytes, more than 268435456"));
+  const json text = {{"prompt", std::string(50, 'b')}, {"return_token_strs", true}};
+  EXPECT_EQ(Refused(RunTokenize, text).status, 400);
+}
+
 TEST_F(ProtocolsTest, TokenizesAndDetokenizes) {
   EXPECT_EQ(Ask(RunTokenize, {{"prompt", "bc"}, {"return_token_strs", true}}),
             json({{"count", 3},
