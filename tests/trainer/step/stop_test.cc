@@ -34,13 +34,23 @@ std::map<std::string, double> Numbers(const StepResult& result) {
   return numbers;
 }
 
+// Returns the log-probs of all rollouts, which the probe of the guard and the dumps take.
+std::vector<std::vector<float>> LogProbs(const StepResult& result) {
+  std::vector<std::vector<float>> log_probs;
+  for (const Rollout& rollout : result.rollouts) log_probs.push_back(rollout.behavior_log_probs);
+  return log_probs;
+}
+
 // The reference with which the other runs are compared.
 struct Undisturbed {
   explicit Undisturbed(const TinySetting& setting) : training(setting) {
-    numbers = Numbers(training.Step(0, 20));
+    const StepResult result = training.Step(0, 20);
+    numbers = Numbers(result);
+    log_probs = LogProbs(result);
   }
   TinyTraining training;
   std::map<std::string, double> numbers;
+  std::vector<std::vector<float>> log_probs;
 };
 
 void ExpectUntouched(const TinyTraining& training) {
@@ -128,6 +138,7 @@ TEST(StoppedStep, AtEveryMicroBatchTheResumedStepHasTheSameBits) {
     EXPECT_EQ(Numbers(*result), undisturbed.numbers) << wish;
     EXPECT_TRUE(SameWeights(*training.student(), *undisturbed.training.student())) << wish;
     EXPECT_EQ(result->rollouts.size(), 18u);
+    EXPECT_EQ(LogProbs(*result), undisturbed.log_probs) << wish;
   }
   EXPECT_EQ(num_abandoned, 3) << "one for each micro-batch of the first mini-batch";
   EXPECT_EQ(num_left, 15);

@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <limits>
 
+#include "common/base/check.h"
+
 namespace taopd {
 namespace {
 
+// REQUIRES: `values` has as many values as the shape.
 template <typename T>
 at::Tensor ToTensor(const std::vector<T>& values, at::IntArrayRef shape, at::ScalarType dtype,
                     at::Device device) {
+  TAOPD_CHECK_EQ(static_cast<int64_t>(values.size()), c10::multiply_integers(shape));
   return at::from_blob(const_cast<T*>(values.data()), shape, at::TensorOptions().dtype(dtype))
       .clone()
       .to(device);

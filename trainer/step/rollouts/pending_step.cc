@@ -68,7 +68,7 @@ struct RolloutNumbers {
 };
 
 // The parts of a rollout that a file may hold.
-enum class StoredPart { kIds, kRollout, kScores };
+enum class StoredPart { kTokens, kRollout, kScores };
 
 // Item is ScoredRollout, or const ScoredRollout for writing.
 template <typename Item, typename Visit>
@@ -81,8 +81,8 @@ absl::Status VisitRollout(const std::string& prefix, StoredPart part, Item* item
   TAOPD_RETURN_IF_ERROR(visit(prefix + "prompt_ids", &rollout.prompt_ids));
   TAOPD_RETURN_IF_ERROR(visit(prefix + "response_ids", &rollout.response_ids));
   TAOPD_RETURN_IF_ERROR(visit(prefix + "reward", &numbers->reward));
-  if (part == StoredPart::kIds) return absl::OkStatus();
   TAOPD_RETURN_IF_ERROR(visit(prefix + "behavior_log_probs", &rollout.behavior_log_probs));
+  if (part == StoredPart::kTokens) return absl::OkStatus();
   TAOPD_RETURN_IF_ERROR(visit(prefix + "top_ids", &rollout.top_ids));
   if (part == StoredPart::kRollout) return absl::OkStatus();
   TAOPD_RETURN_IF_ERROR(visit(prefix + "ids", &scores.ids));
@@ -98,7 +98,7 @@ absl::Status VisitRollout(const std::string& prefix, StoredPart part, Item* item
 StoredPart PartOf(const PendingStep& step, int64_t sequence) {
   return sequence >= step.num_sequences / step.num_mini_batches * step.mini_batch
              ? StoredPart::kScores
-             : StoredPart::kIds;
+             : StoredPart::kTokens;
 }
 
 RolloutNumbers NumbersOf(const ScoredRollout& item, StoredPart part) {
@@ -210,13 +210,12 @@ absl::Status CheckScores(const ScoredRollout& item, const SupportOptions& suppor
 }
 
 // Returns whether the file has all of the rollout's lists, with lengths that agree.
-bool IsComplete(const ScoredRollout& item, const RolloutNumbers& numbers, StoredPart part,
-                bool has_scores) {
+bool IsComplete(const ScoredRollout& item, const RolloutNumbers& numbers, bool has_scores) {
   const size_t num_rows = item.rollout.response_ids.size();
   const SupportScores& scores = item.scores;
   if (numbers.counts.size() != kNumCounts) return false;
   if (num_rows == 0 || (!numbers.reward.empty() && numbers.reward.size() != 2)) return false;
-  if (part != StoredPart::kIds && item.rollout.behavior_log_probs.size() != num_rows) return false;
+  if (item.rollout.behavior_log_probs.size() != num_rows) return false;
   if (!has_scores) return true;
   return numbers.weight.size() == 1 && scores.log_tail.size() == num_rows &&
          scores.sampled_log_probs.size() == num_rows &&
@@ -236,8 +235,10 @@ absl::StatusOr<ScoredRollout> ReadRollout(NumberListReader& reader, int64_t sequ
   const bool has_scores =
       is_scored != nullptr ? !numbers.weight.empty() : part == StoredPart::kScores;
   if (is_scored != nullptr) *is_scored = has_scores;
-  if (!IsComplete(item, numbers, part, has_scores))
-    return DataLoss("stored rollouts: rollout ", sequence, " is not complete");
+  if (!IsComplete(item, numbers, has_scores))
+    return DataLoss("stored rollouts: rollout ", sequence,
+                    " is not complete: it is damaged, or another version of the program has "
+                    "written it");
   if (!numbers.policy_version.empty()) item.rollout.policy_version = numbers.policy_version[0];
   TAOPD_RETURN_IF_ERROR(SetCounts(numbers.counts, sequence, &item));
   if (!numbers.reward.empty()) {

@@ -4,8 +4,9 @@
 //     sums, counts                   the step so far, over all ranks; only in rank 0's file
 //     sequence-000012.response_ids   ... one rollout, by its number in the step
 //
-// Rollouts of finished mini-batches keep their ids, which the step's metrics need; the others also
-// keep their log-probs and the teacher's scores. All numbers are stored bit for bit.
+// Rollouts of finished mini-batches keep their ids and log-probs, which the step's metrics, its
+// dump and the probe of policy/kl_to_start need; the others also keep the teacher's scores. All
+// numbers are stored bit for bit.
 //
 // Steps that have not begun but whose rollouts exist (trainer.async_steps) have files of the same
 // form, without the sums, and without the scores that have not arrived:

@@ -66,6 +66,8 @@ TEST(MakeHeadTargets, RowsOfAllSequencesInOrder) {
   EXPECT_FALSE(targets.teacher_entropy_N.defined());
   EXPECT_TRUE(at::equal(targets.behavior_log_probs_N, at::tensor({-1.0f, -2.0f, -3.0f})));
   EXPECT_TRUE(at::equal(targets.row_weights_N, at::tensor({0.25f, 0.25f, 0.5f})));
+  b.rollout.behavior_log_probs.clear();
+  EXPECT_DEATH(MakeHeadTargets({&a, &b}, {0.25, 0.5}, at::kCPU), "values.size");
 }
 
 }  // namespace
