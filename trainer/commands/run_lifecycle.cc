@@ -42,8 +42,13 @@ absl::Status RunLifecycle::Restore(const TrainConfig& config, const Shares& shar
         BadData(ReadPendingStep(left, config, shares, group_.is_root(), changed)));
     SetPending(std::make_shared<const PendingStep>(std::move(pending)));
   }
-  newest_ = run_.state().step;
-  last_good_ = -1;
+  return absl::OkStatus();
+}
+
+absl::Status RunLifecycle::RestoreGood(int64_t good_step) {
+  // A run never goes back to a checkpoint within a step, which the state may come from.
+  TAOPD_ASSIGN_OR_RETURN(newest_, checkpoints_.NewestStep(run_.state().step));
+  TAOPD_ASSIGN_OR_RETURN(last_good_, checkpoints_.NewestStep(good_step));
   return absl::OkStatus();
 }
 

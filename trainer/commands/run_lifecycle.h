@@ -50,6 +50,9 @@ class RunLifecycle {
   void OnPrepare(std::function<absl::Status()> prepare) { prepare_ = std::move(prepare); }
   // Restores the rest of a step from the checkpoint that the state was loaded from, if it has one.
   absl::Status Restore(const TrainConfig& config, const Shares& shares);
+  // Restores what MarkNewestGood had recorded: the newest checkpoint of at most `good_step` steps
+  // is the last good one. Call it after Restore, before the first save.
+  absl::Status RestoreGood(int64_t good_step);
 
   // Shows other threads that the run begins, or continues from a checkpoint.
   void ShowBegin();

@@ -106,20 +106,28 @@ void RunCheckpoints::Pin(std::set<int64_t> steps) {
   if (store_ != nullptr) store_->Pin(std::move(steps));
 }
 
-absl::StatusOr<std::string> RunCheckpoints::Find(int64_t step) {
+CheckpointRef RunCheckpoints::FindOnRoot(int64_t first_step, int64_t last_step) {
   WaitForSave();
-  std::string path;
-  if (group_->is_root() && store_ != nullptr) {
-    const auto all = store_->List();
-    if (!all.ok()) LogWarning("cannot list the checkpoints", {{"error", all.status()}});
-    for (const CheckpointRef& ref : all.value_or(std::vector<CheckpointRef>())) {
-      if (ref.step == step && ref.mini_batch == 0 &&
-          VerifyCheckpoint(ref.path, step, /*hashes=*/false).ok()) {
-        path = ref.path;
-      }
+  CheckpointRef newest;
+  newest.step = -1;
+  if (!group_->is_root() || store_ == nullptr) return newest;
+  const auto all = store_->List();
+  if (!all.ok()) LogWarning("cannot list the checkpoints", {{"error", all.status()}});
+  for (const CheckpointRef& ref : all.value_or(std::vector<CheckpointRef>())) {
+    if (ref.step >= first_step && ref.step <= last_step && ref.mini_batch == 0 &&
+        VerifyCheckpoint(ref.path, ref.step, /*hashes=*/false).ok()) {
+      newest = ref;
     }
   }
-  return group_->BroadcastText(path, 0);
+  return newest;
+}
+
+absl::StatusOr<std::string> RunCheckpoints::Find(int64_t step) {
+  return group_->BroadcastText(FindOnRoot(step, step).path, 0);
+}
+
+absl::StatusOr<int64_t> RunCheckpoints::NewestStep(int64_t step) {
+  return group_->AgreeOnLargest(FindOnRoot(0, step).step);
 }
 
 absl::StatusOr<CheckpointRef> RunCheckpoints::FindNewest(int64_t step) {

@@ -75,6 +75,8 @@ class RunCheckpoints {
   // Returns the path of an undamaged checkpoint of this step, by the sizes of its files, or an
   // empty path if there is none.
   absl::StatusOr<std::string> Find(int64_t step);
+  // Returns the newest step of at most `step` for which Find returns a checkpoint, or -1.
+  absl::StatusOr<int64_t> NewestStep(int64_t step);
   // Returns the newest undamaged checkpoint of at most `step` steps. Returns NOT_FOUND if there is
   // no checkpoint up to that step, and DATA_LOSS if all of them are damaged.
   absl::StatusOr<CheckpointRef> FindNewest(int64_t step);
@@ -91,6 +93,9 @@ class RunCheckpoints {
   // Records the result of a save. Returns it, with the required space added to an error.
   absl::StatusOr<std::string> RecordSaveResult(int64_t step, absl::StatusOr<std::string> saved);
   absl::Status ExportAsRoot();
+  // Returns the newest checkpoint of these steps that Find would return; its step is -1 if there is
+  // none, and on ranks other than 0.
+  CheckpointRef FindOnRoot(int64_t first_step, int64_t last_step);
   void WaitForSave();
 
   ProcessGroup* const group_;

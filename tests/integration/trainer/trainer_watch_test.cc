@@ -63,10 +63,11 @@ class RollBackTest : public TrainerWatchTest {
                         "trainer.best_metric=eval/kl_to_teacher"),
                   more);
   }
-  int RollBack() {
+  int RollBack(const std::string& more = "") {
     return Train(Settings(Words("trainer.total_steps=10 trainer.max_wall_time_s=0.001 "
                                 "guard.patience=1 guard.low_entropy.limit=100 "
-                                "guard.low_entropy.action=roll_back")),
+                                "guard.low_entropy.action=roll_back " +
+                                more)),
                  {"--resume"});
   }
 };
@@ -81,6 +82,22 @@ TEST_F(RollBackTest, DamagedCheckpointsLoseNoLaterOne) {
   EXPECT_FALSE(Exists("run/rollbacks.json"));
   ASSERT_TRUE(Trains(Settings({"trainer.total_steps=7"}), {"--resume"}));
   EXPECT_EQ(LastMetric("run", "optim/lr"), 1e-3);
+}
+
+// Each start makes one step.
+TEST_F(RollBackTest, AResumeDuringTheAlarmKeepsTheCheckpointFromBeforeIt) {
+  for (const int64_t newest : {7, 8, 4}) {
+    EXPECT_EQ(RollBack("guard.patience=3 trainer.save_every=1 trainer.keep_checkpoints=2"), 78)
+        << output_;
+    EXPECT_EQ(NewestCheckpoint("run"), newest);
+  }
+}
+
+TEST_F(RollBackTest, WithoutAnEarlierCheckpointTheRunIsSavedAndEnds) {
+  for (const int64_t step : {2, 4}) std::filesystem::remove_all(CheckpointOf("run", step));
+  EXPECT_EQ(RollBack(), 76) << output_;
+  EXPECT_THAT(output_, HasSubstr("nothing is changed: there is no checkpoint of at most 5 steps"));
+  EXPECT_EQ(NewestCheckpoint("run"), 7);
 }
 
 TEST_F(RollBackTest, TheBestIsThatOfTheRunAsItStands) {

@@ -143,6 +143,25 @@ TEST_F(RunLifecycleTest, ASaveThatWasAskedForIsTriedAfterEachStepUntilItSucceeds
   EXPECT_TRUE(lifecycle_.is_saved_or_saving());
 }
 
+TEST_F(RunLifecycleTest, ARestoredRunKeepsTheLastGoodCheckpoint) {
+  const auto save_until = [&](int64_t step) {
+    for (; run_.state().step <= step; ++run_.state().step) ASSERT_OK(lifecycle_.Save());
+  };
+  const auto kept = [&](int64_t step) { return !run_.checkpoints().Find(step)->empty(); };
+  save_until(3);
+  ASSERT_OK(lifecycle_.RestoreGood(2));
+  save_until(5);
+  EXPECT_TRUE(kept(2));
+  EXPECT_FALSE(kept(3));
+  // The state comes from a checkpoint within step 7.
+  ASSERT_OK(lifecycle_.RestoreGood(-2));
+  lifecycle_.MarkNewestGood();
+  ++run_.state().step;
+  save_until(9);
+  EXPECT_TRUE(kept(5)) << "there is none of step 6";
+  EXPECT_FALSE(kept(2));
+}
+
 TEST_F(RunLifecycleTest, OutOfMemorySaysWhatIsSaved) {
   const int64_t changes = run_.student().optimizer->num_changes();
   const absl::Status changed =

@@ -33,6 +33,7 @@ RunGuard::RunGuard(const RunContext& context, TrainingData* data, TeacherParts* 
 
 absl::Status RunGuard::Restore() {
   TAOPD_RETURN_IF_ERROR(AgreeOnFailure(&group_, RestoreFiles()));
+  TAOPD_RETURN_IF_ERROR(lifecycle_.RestoreGood(last_good_weights()));
   TAOPD_RETURN_IF_ERROR(pipeline_.Restart(skips_prompts_));
   return evaluations_.Restore();
 }
@@ -152,17 +153,16 @@ absl::Status RunGuard::Observe(const Metrics& metrics) {
 }
 
 absl::Status RunGuard::RollBack(const GuardAlarm& alarm) {
-  // The metrics of a step are those of the weights before its update.
-  const int64_t from = run_.state().step, good = guard_.last_good_step() - 1;
+  const int64_t from = run_.state().step;
   lifecycle_.WaitUntilSaved();
-  evaluations_.Abandon();
-  pipeline_.Drop();
   Rollbacks after = rollbacks_.Next(config_.guard.rollback_lr_factor, run_.state().epoch,
                                     run_.state().epoch_index);
   absl::Status given_up;
   bool has_begun = false;
-  const auto path = run_.RollBack(good, [&](int64_t to_step) {
+  const auto path = run_.RollBack(last_good_weights(), [&](int64_t to_step) {
     has_begun = true;
+    evaluations_.Abandon();
+    pipeline_.Drop();
     after.to_step = to_step;
     given_up = lifecycle_.RetryUntilStored("rollbacks.json",
                                            [&] { return RecordRollback(rollbacks_, after); });
@@ -177,8 +177,9 @@ absl::Status RunGuard::RollBack(const GuardAlarm& alarm) {
       LogWarning("rollbacks.json still has the roll-back that failed", {{"error", undone}});
     const std::string what = Concat("guard.", alarm.guard, " asks to roll back",
                                     has_begun ? "" : ", and nothing is changed");
-    return WithExitCode(absl::IsNotFound(path.status()) ? kExitNumerics : kExitData,
-                        Annotate(path.status(), what));
+    const absl::Status failure = Annotate(path.status(), what);
+    if (has_begun || !absl::IsNotFound(failure)) return BadData(failure);
+    return lifecycle_.FailSaved(WithExitCode(kExitNumerics, failure));
   }
   if (teacher_.self)
     TAOPD_RETURN_IF_ERROR(WithExitCode(kExitUnavailable, teacher_.self->LoadAverage()));

@@ -40,6 +40,9 @@ class RunGuard {
  private:
   absl::Status RestoreFiles();
   absl::Status SkipUndonePrompts();
+  // Returns the last step whose weights are good: the metrics of a step are those of the weights
+  // before its update.
+  int64_t last_good_weights() const { return guard_.last_good_step() - 1; }
   absl::Status RollBack(const GuardAlarm& alarm);
   absl::Status RecordRollback(const Rollbacks& rollbacks, const std::optional<Rollbacks>& intent);
   void LogAlarm(const GuardAlarm& alarm);
