@@ -121,7 +121,13 @@ absl::Status RunEvaluations::Run() {
 }
 
 absl::Status RunEvaluations::RunIfMissing() {
-  return is_due() && !run_.recorded().has_evaluation ? Run() : absl::OkStatus();
+  if (!is_due() || run_.recorded().has_evaluation) return absl::OkStatus();
+  if (lifecycle_.pending() == nullptr) return Run();
+  if (group_.is_root()) {
+    LogWarning("an evaluation is left out: the checkpoint lies within the next step",
+               {{"step", run_.state().step}});
+  }
+  return absl::OkStatus();
 }
 
 absl::Status RunEvaluations::RunBlocking() {

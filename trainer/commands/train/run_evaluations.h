@@ -39,7 +39,8 @@ class RunEvaluations {
   // first.
   absl::Status Run();
   // Calls Run if the evaluation of the current step is due and not recorded: at the start of a new
-  // run, and after a resume or a roll-back that interrupted an evaluation.
+  // run, and after a resume or a roll-back that interrupted an evaluation. Leaves it out if the
+  // weights are already within the next step.
   absl::Status RunIfMissing();
   // Records an evaluation beside training that has ended, if there is one.
   absl::Status RecordIfReady();

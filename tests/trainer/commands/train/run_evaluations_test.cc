@@ -99,6 +99,17 @@ TEST_F(RunEvaluationsTest, AfterARollBackTheBestThatHasACheckpointIsNamed) {
   EXPECT_THAT(Best(), HasSubstr("\"step\":4,"));
 }
 
+TEST_F(RunEvaluationsTest, WeightsWithinAStepAreNotThoseOfTheStepBefore) {
+  data_.problems.assign(1, PromptRecord{.prompt_ids = {5, 6}, .response_ids = {7, 2}});
+  GoTo(4);
+  lifecycle_.SetPending(std::make_shared<const PendingStep>());
+  ASSERT_OK(evaluations_.RunIfMissing());
+  EXPECT_EQ(Best(), "none");
+  lifecycle_.SetPending(nullptr);
+  ASSERT_OK(evaluations_.RunIfMissing());
+  EXPECT_THAT(Best(), HasSubstr("\"step\":4,"));
+}
+
 TEST_F(RunEvaluationsTest, AFailureSavesTheStepAndHasTheCodeOfItsCause) {
   int64_t step = 0;
   for (const auto& [cause, code] :
