@@ -78,10 +78,11 @@ void RunLifecycle::ShowStep(const Metrics& metrics) {
 absl::StatusOr<bool> RunLifecycle::WaitForNextStep() {
   if (group_.is_root()) {
     // Save requests during the pause are carried out immediately, because no step is in progress.
-    run_state_.WaitWhilePaused([this] {
+    const auto save = [this] {
       if (group_.AgreeOnLargest(kSave).ok()) Save().IgnoreError();
-    });
-    if (wall_time_.IsUp(absl::Now())) {
+    };
+    const bool is_paused = run_state_.WaitWhilePaused(save, wall_time_.EndOfPause());
+    if (is_paused || wall_time_.IsUp(absl::Now())) {
       LogInfo("stopping: trainer.max_wall_time_s has no room for one more step",
               {{"step", run_.state().step},
                {"max_wall_time_s", absl::ToDoubleSeconds(options_.wall_time_limit)}});

@@ -24,7 +24,7 @@ bool RunState::pause_requested() const {
   return pause_;
 }
 
-void RunState::WaitWhilePaused(const std::function<void()>& save) {
+bool RunState::WaitWhilePaused(const std::function<void()>& save, absl::Time deadline) {
   std::optional<TrainerPhase> before;
   while (true) {
     {
@@ -35,11 +35,11 @@ void RunState::WaitWhilePaused(const std::function<void()>& save) {
       auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         return !pause_ || stop_ != kExitOk || save_requested_;
       };
-      mutex_.Await(absl::Condition(&has_work));
+      const bool is_late = !mutex_.AwaitWithDeadline(absl::Condition(&has_work), deadline);
       ++num_progress_;
-      if (!pause_ || stop_ != kExitOk) {
+      if (!pause_ || stop_ != kExitOk || is_late) {
         if (before) status_.phase = *before;
-        return;
+        return is_late;
       }
     }
     if (TakeSaveRequest()) save();

@@ -81,9 +81,11 @@ class RunState {
   // called after this returns. It must not block and may call RequestStop of other objects only.
   void PassStopsOn(std::function<void(ExitCode)> pass_on);
   bool pause_requested() const;
-  // Blocks while the run is paused and no stop is requested, in the phase kPaused. If a save is
-  // requested meanwhile, calls `save`, which must do what the loop does after TakeSaveRequest.
-  void WaitWhilePaused(const std::function<void()>& save);
+  // Blocks while the run is paused and no stop is requested, in the phase kPaused, until `deadline`
+  // at most. If a save is requested meanwhile, calls `save`, which must do what the loop does after
+  // TakeSaveRequest. Returns whether the deadline has passed and the run is still paused.
+  bool WaitWhilePaused(const std::function<void()>& save,
+                       absl::Time deadline = absl::InfiniteFuture());
   // Waits up to `timeout` for a stop request in the phase kWaitingForStorage. Returns whether there
   // was one: it tells the run to end without its state.
   bool WaitForGiveUp(absl::Duration timeout);

@@ -21,8 +21,13 @@ class WallTimeLimit {
   // Returns false before the first step, so that a run that is restarted again and again makes
   // progress.
   bool IsUp(absl::Time now) const {
-    if (limit_ == absl::ZeroDuration() || longest_step_ == absl::ZeroDuration()) return false;
-    return now + longest_step_ + longest_save_ > start_ + limit_;
+    return longest_step_ > absl::ZeroDuration() && now > EndOfPause();
+  }
+
+  // Returns when a pause ends, with room for the longest step and the longest checkpoint so far.
+  absl::Time EndOfPause() const {
+    if (limit_ == absl::ZeroDuration()) return absl::InfiniteFuture();
+    return start_ + limit_ - longest_step_ - longest_save_;
   }
 
   // For work that can be interrupted and saved at any moment, such as an evaluation with a journal.

@@ -106,6 +106,15 @@ TEST_F(RunLifecycleTest, AWaitForStorageIsNoStall) {
   EXPECT_LT(num_progress[0], num_progress[1]);
 }
 
+// No step has been made, so the time would allow one more.
+TEST_F(RunLifecycleTest, APauseLastsAsLongAsTheTimeLimitAllows) {
+  RunLifecycle limited(&run_, &state_,
+                       {.start = absl::Now(), .wall_time_limit = absl::Milliseconds(1)});
+  state_.RequestPause(true);
+  EXPECT_TRUE(*limited.WaitForNextStep());
+  EXPECT_EQ(state_.stop_code(), kExitStoppedByUser);
+}
+
 TEST_F(RunLifecycleTest, ALostDeviceOfARankEndsAWaitForStorage) {
   OnRanks(2, ProcessGroupOptions(), [&](ProcessGroup& group) {
     if (group.is_root()) {

@@ -41,6 +41,7 @@ TEST(WallTimeLimit, LeavesRoomForAStepAndACheckpoint) {
   limit.ObserveSave(absl::Seconds(5));
   EXPECT_FALSE(limit.IsUp(start + absl::Seconds(85)));
   EXPECT_TRUE(limit.IsUp(start + absl::Seconds(86)));
+  EXPECT_EQ(limit.EndOfPause(), start + absl::Seconds(85));
   WallTimeLimit none(start, absl::ZeroDuration());
   none.ObserveStep(absl::Seconds(10));
   EXPECT_FALSE(none.IsUp(start + absl::Hours(1000)));
