@@ -95,6 +95,7 @@ std::vector<GuardAlarm> CollapseGuard::Observe(int64_t step, const Metrics& metr
   const std::vector<Check> checks = ChecksOf(metrics, watched);
   TAOPD_CHECK_EQ(checks.size(), kNumGuards);
   std::vector<GuardAlarm> alarms;
+  pauses_ = false;
   for (size_t i = 0; i < kNumGuards; ++i) {
     const Check& check = checks[i];
     if (check.rule->limit == 0) {
@@ -110,6 +111,7 @@ std::vector<GuardAlarm> CollapseGuard::Observe(int64_t step, const Metrics& metr
     alarms.push_back(
         {check.guard, check.metric, *check.value, *check.limit, num_in_a_row_[i],
          num_in_a_row_[i] >= config_.patience ? check.rule->action : GuardAction::kWarn});
+    pauses_ |= check.rule->action == GuardAction::kPause && num_in_a_row_[i] == config_.patience;
   }
   AddToBaselines(watched);
   const bool is_good = std::all_of(num_in_a_row_.begin(), num_in_a_row_.end(),
@@ -122,7 +124,8 @@ std::string CollapseGuard::State() const {
   return json{{"last_good_step", last_good_step_},
               {"baseline_sums", baseline_sums_},
               {"baseline_counts", baseline_counts_},
-              {"num_in_a_row", num_in_a_row_}}
+              {"num_in_a_row", num_in_a_row_},
+              {"pauses", pauses_}}
       .dump();
 }
 
@@ -143,6 +146,7 @@ absl::Status CollapseGuard::Restore(const std::string& state) {
   baseline_sums_ = values["baseline_sums"].get<decltype(baseline_sums_)>();
   baseline_counts_ = values["baseline_counts"].get<decltype(baseline_counts_)>();
   num_in_a_row_ = values["num_in_a_row"].get<decltype(num_in_a_row_)>();
+  pauses_ = values.contains("pauses") && values["pauses"] == true;  // older states lack it
   return absl::OkStatus();
 }
 

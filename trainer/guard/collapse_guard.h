@@ -39,6 +39,12 @@ class CollapseGuard {
   // metrics are those of the weights before its update.
   int64_t last_good_step() const { return last_good_step_; }
 
+  // Returns whether the last step asks for a pause that nobody has ended. An alarm asks only once,
+  // when it has lasted for guard.patience, because the user who resumes the run has seen it.
+  bool pauses() const { return pauses_; }
+  // Records that the run is not paused any more.
+  void EndPause() { pauses_ = false; }
+
   // Returns the guard's whole state as JSON, for a checkpoint. Restore returns DATA_LOSS for any
   // other text and changes nothing then.
   std::string State() const;
@@ -62,6 +68,7 @@ class CollapseGuard {
 
   GuardConfig config_;
   int64_t last_good_step_ = -1;
+  bool pauses_ = false;
   std::array<double, kNumWatched> baseline_sums_{};
   std::array<int64_t, kNumWatched> baseline_counts_{};
   std::array<int64_t, kNumGuards> num_in_a_row_{};

@@ -144,22 +144,25 @@ TEST_F(TrainerWatchTest, AGuardMayEndTheRun) {
 }
 
 // One alarm is on from step 2, and another one from step 3, because its metric is measured every
-// third step.
+// third step. A pause outlasts the process.
 TEST_F(TrainerWatchTest, EachAlarmPausesTheRunOnce) {
-  Process trainer(Command(TrainArguments(
-                      Words("trainer.total_steps=9 eval.measure=none optimizer.lr=0.1 "
-                            "guard.baseline_steps=1 guard.patience=2 guard.low_entropy.limit=100 "
-                            "guard.low_entropy.action=pause guard.kl_to_start.limit=1 "
-                            "guard.kl_to_start.action=pause guard.kl_every=3"))),
-                  dir_.File("train.log"));
-  ControlClient client(ControlClient::AwaitPort(trainer));
-  for (const int64_t step : {3, 6}) {
-    ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] {
-      return client.Step() == step && client.Phase() == "paused";
-    })) << trainer.Output();
-    ASSERT_EQ(client.Post("/resume"), 202);
+  const Strings settings = Words(
+      "trainer.total_steps=9 eval.measure=none optimizer.lr=0.1 guard.baseline_steps=1 "
+      "guard.patience=2 guard.low_entropy.limit=100 guard.low_entropy.action=pause "
+      "guard.kl_to_start.limit=1 guard.kl_to_start.action=pause guard.kl_every=3");
+  for (const bool resumes : {false, true}) {
+    Process trainer(Command(TrainArguments(settings, {"--resume=auto"})), dir_.File("train.log"));
+    ControlClient client(ControlClient::AwaitPort(trainer));
+    for (const int64_t step : {3, 6}) {
+      ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] {
+        return client.Step() == step && client.Phase() == "paused";
+      })) << trainer.Output();
+      if (!resumes) break;
+      ASSERT_EQ(client.Post("/resume"), 202);
+    }
+    if (!resumes) trainer.Signal(SIGTERM);
+    EXPECT_EQ(trainer.Wait(), resumes ? 0 : 75) << trainer.Output();
   }
-  EXPECT_EQ(trainer.Wait(), 0) << trainer.Output();
 }
 
 TEST_F(TrainerWatchTest, TheBestCheckpointAndMilestonesAreKept) {

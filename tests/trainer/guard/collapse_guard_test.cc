@@ -153,6 +153,17 @@ TEST(CollapseGuard, RemembersAcrossACheckpoint) {
   ASSERT_EQ(actual.size(), 1u);
   EXPECT_EQ(actual[0].num_in_a_row, expected[0].num_in_a_row);
   EXPECT_EQ(actual[0].limit, expected[0].limit);
+  // The third step of the alarm asks for a pause, until somebody ends it.
+  CollapseGuard third({.high_entropy = {.limit = 5, .action = GuardAction::kPause}});
+  AfterSteps(&third, 6, bad, 3);
+  ASSERT_OK(second.Restore(third.State()));
+  EXPECT_TRUE(second.pauses());
+  auto older = nlohmann::json::parse(third.State());
+  older.erase("pauses");
+  ASSERT_OK(second.Restore(older.dump()));
+  EXPECT_FALSE(second.pauses());
+  third.Observe(10, bad);
+  EXPECT_FALSE(third.pauses());
   const std::string before = second.State();
   for (const char* text : {"", "{}", "[]", R"({"last_good_step": 1})",
                            R"({"last_good_step":1,"baseline_sums":[1],"baseline_counts":[1,1,1],

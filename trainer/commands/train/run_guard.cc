@@ -25,6 +25,7 @@ RunGuard::RunGuard(const RunContext& context, TrainingData* data, TeacherParts* 
       pipeline_(*pipeline),
       guard_(config_.guard) {
   lifecycle_.OnPrepare([this] {
+    if (!run_state_.pause_requested()) guard_.EndPause();
     run_.checkpoints().SetFile("guard.json", guard_.State());
     if (!probe_.empty()) run_.checkpoints().SetFile("probe.json", WriteProbe(probe_));
     return pipeline_.KeepInFlight();
@@ -64,6 +65,13 @@ absl::Status RunGuard::SkipUndonePrompts() {
   run_.state().epoch_index = rollbacks_.epoch_index;
   const absl::Status position = data_.order->Restore(run_.state().epoch, run_.state().epoch_index);
   return BadData(Annotate(position, "rollbacks.json"));
+}
+
+void RunGuard::RestorePause() {
+  if (!guard_.pauses()) return;
+  LogWarning("paused, as a guard had paused the run before it ended; POST /resume continues it",
+             {{"step", run_.state().step}});
+  run_state_.RequestPause(true);
 }
 
 void RunGuard::ClearRollbackIntent() {
@@ -116,7 +124,6 @@ void RunGuard::LogAlarm(const GuardAlarm& alarm) {
 absl::Status RunGuard::Observe(const Metrics& metrics) {
   const GuardConfig& config = config_.guard;
   GuardAlarm worst;
-  bool pauses = false;
   const std::vector<GuardAlarm> alarms = guard_.Observe(run_.state().step, metrics);
   // The step's rollouts came from the weights of the step before.
   if (guard_.last_good_step() == run_.state().step) lifecycle_.MarkNewestGood();
@@ -125,8 +132,6 @@ absl::Status RunGuard::Observe(const Metrics& metrics) {
     // repeated.
     if (alarm.num_in_a_row == 1 || alarm.num_in_a_row == config.patience) LogAlarm(alarm);
     if (alarm.action > worst.action) worst = alarm;
-    // An alarm pauses the run only once, because the user who resumes the run has seen it.
-    pauses |= alarm.action == GuardAction::kPause && alarm.num_in_a_row == config.patience;
   }
   const auto describe = [&worst] {
     return Concat("guard.", worst.guard, ": ", worst.metric, " = ", worst.value,
@@ -137,7 +142,7 @@ absl::Status RunGuard::Observe(const Metrics& metrics) {
     case GuardAction::kWarn:
       return absl::OkStatus();
     case GuardAction::kPause:
-      if (pauses) run_state_.RequestPause(true);
+      if (guard_.pauses()) run_state_.RequestPause(true);
       return absl::OkStatus();
     case GuardAction::kStop:
       return lifecycle_.FailSaved(WithExitCode(kExitNumerics, Internal(describe())));

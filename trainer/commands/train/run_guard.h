@@ -27,6 +27,8 @@ class RunGuard {
   // Restores what a resumed or rolled back run remembers besides its state: the guard, the
   // roll-backs, the rest of a step, the best evaluation.
   absl::Status Restore();
+  // Pauses a resumed run again if a guard had paused it and nobody has resumed it since.
+  void RestorePause();
   // Removes the intent of a roll-back that a crash has left in rollbacks.json.
   void ClearRollbackIntent();
   // Returns the factor of the learning rate, over all roll-backs.

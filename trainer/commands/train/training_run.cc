@@ -113,6 +113,7 @@ absl::StatusOr<bool> TrainingRun::SetUp(const StartMode& mode) {
   parts_.run_state->PassStopsOn([group](ExitCode code) { group->RequestStop(code); });
   TAOPD_RETURN_IF_ERROR(run.OpenOutput());
   TAOPD_RETURN_IF_ERROR(guard_.Restore());
+  guard_.RestorePause();
   guard_.ClearRollbackIntent();
   Announce();
   return false;
