@@ -49,6 +49,15 @@ inline bool IsServerAway(const absl::Status& status) {
          absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status);
 }
 
+// Returns the exit code of a run whose step, or a rollout of a later one, has failed with `status`.
+inline ExitCode CodeOfFailedStep(const absl::Status& status) {
+  if (IsServerAway(status)) return kExitUnavailable;
+  const bool is_of_data = absl::IsFailedPrecondition(status) || absl::IsDataLoss(status) ||
+                          absl::IsInvalidArgument(status);
+  if (is_of_data) return kExitData;
+  return absl::IsResourceExhausted(status) ? kExitOutOfMemory : kExitInternal;
+}
+
 // These take a Status or a StatusOr, and give an error its code.
 template <typename Result>
 Result BadUsage(Result result) {

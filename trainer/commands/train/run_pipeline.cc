@@ -81,8 +81,7 @@ absl::Status RunPipeline::KeepInFlight() {
   absl::Status whole = steps.status();
   if (!whole.ok()) {
     whole = Annotate(whole, "no checkpoint is possible, and the newest one is intact");
-    whole =
-        WithExitCode(absl::IsResourceExhausted(whole) ? kExitOutOfMemory : kExitInternal, whole);
+    whole = WithExitCode(CodeOfFailedStep(whole), whole);
   }
   TAOPD_RETURN_IF_ERROR(AgreeOnFailure(&group_, whole));
   run_.checkpoints().SetInFlight(

@@ -26,15 +26,6 @@ RunLifecycleOptions LifecycleOptionsOf(TrainingParts& parts) {
           .service_manager = &parts.control.service_manager};
 }
 
-// Returns the exit code of a run whose step has failed with `status`.
-ExitCode CodeOfFailedStep(const absl::Status& status) {
-  if (IsServerAway(status)) return kExitUnavailable;
-  const bool is_of_data = absl::IsFailedPrecondition(status) || absl::IsDataLoss(status) ||
-                          absl::IsInvalidArgument(status);
-  if (is_of_data) return kExitData;
-  return absl::IsResourceExhausted(status) ? kExitOutOfMemory : kExitInternal;
-}
-
 std::string MetricLines(const Metrics& metrics) {
   std::string text;
   for (const auto& [name, value] : metrics) text += absl::StrFormat("  %-32s %.9g\n", name, value);

@@ -97,6 +97,24 @@ TEST_F(TrainerEndpointsFaultsTest, ARankGoesOnWithTheServerThatItHasLeft) {
   ExpectSameModel("own", "two");
 }
 
+// What is in flight has failed, too, so there can be no checkpoint of the last step.
+TEST_F(TrainerEndpointsFaultsTest, AnOutageOneStepOffHasTheCodeOfAnOutage) {
+  Worker worker;
+  Start(&worker);
+  Process trainer(Command(Arguments("run",
+                                    Words(EndpointsOf({&worker}) +
+                                          " trainer.async_steps=1 trainer.save_every=0 "
+                                          "eval.measure=none rollout.outage_budget_s=0.5"),
+                                    10000)),
+                  dir_.File("run.log"));
+  ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] {
+    return Exists("run/metrics.jsonl") && !ReadFile(dir_.File("run/metrics.jsonl")).empty();
+  })) << trainer.Output();
+  worker.process->Signal(SIGKILL);
+  EXPECT_EQ(trainer.Wait(), 69) << trainer.Output();
+  EXPECT_THAT(trainer.Output(), HasSubstr("no checkpoint is possible"));
+}
+
 // Holds the first answer to a part of a file until it is released.
 class Interrupting final : public PassingServer {
  public:
