@@ -56,7 +56,8 @@ struct CheckpointedRunOptions {
   std::string device;
   OptimizerConfig optimizer;
   bool keeps_average = false;  // of the weights, in the optimizer
-  // The adapters that are trained; nullopt: the weights are.
+  // The adapters that are trained; nullopt: the weights are. The base of a checkpoint's adapters is
+  // that of the model in config.base_model, or the one that they name if that is empty.
   std::optional<LoraOptions> lora;
   // The ranks of the run, or null for one rank. Must outlive the run.
   ProcessGroup* group = nullptr;

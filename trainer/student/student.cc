@@ -151,9 +151,13 @@ absl::StatusOr<Student> LoadStudent(const std::string& model_dir, const std::str
   Student student;
   DecoderOptions options = {
       .dtype = dtype, .device = device, .requires_grad = optimizer != nullptr};
-  TAOPD_ASSIGN_OR_RETURN(const std::string base_dir, BaseModelDir(model_dir));
-  if (optimizer != nullptr && lora) {
-    options.lora = lora;
+  if (optimizer != nullptr) options.lora = lora;
+  const bool is_adapter = IsAdapterDir(model_dir);
+  const bool has_other_base = is_adapter && options.lora && !lora->config.base_model.empty();
+  TAOPD_ASSIGN_OR_RETURN(const std::string base_dir,
+                         BaseModelDir(has_other_base ? lora->config.base_model : model_dir));
+  if (options.lora) {
+    if (is_adapter) options.lora->dir = model_dir;
     options.lora->config.base_model = std::filesystem::absolute(base_dir).lexically_normal();
   }
   // An adapter's directory need not have a tokenizer.
@@ -173,13 +177,14 @@ absl::StatusOr<Student> LoadStudent(const std::string& model_dir, const std::str
                            ReadVocabularyChange(tokenizer_dir, *student.tokenizer));
   }
   if (optimizer != nullptr) {
-    TAOPD_ASSIGN_OR_RETURN(ModelConfig config, LoadModelConfig(model_dir));
+    TAOPD_ASSIGN_OR_RETURN(ModelConfig config, LoadModelConfig(base_dir));
     TAOPD_RETURN_IF_ERROR(
         CheckTrainingFits(model_dir, std::move(config), options, *optimizer, shard));
   }
-  TAOPD_ASSIGN_OR_RETURN(student.decoder, LoadDecoder(model_dir, options));
+  TAOPD_ASSIGN_OR_RETURN(student.decoder,
+                         LoadDecoder(options.lora ? base_dir : model_dir, options));
   if (optimizer == nullptr) return student;
-  if (options.lora && base_dir != model_dir) {
+  if (options.lora && is_adapter) {
     TAOPD_RETURN_IF_ERROR(CheckSameAdapters(model_dir, options.lora->config, *student.decoder));
   }
   if (options.lora) {

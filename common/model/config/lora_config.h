@@ -48,7 +48,8 @@ struct LoraConfig {
 struct LoraOptions {
   LoraConfig config;
   uint64_t seed = 0;  // of the initial values
-  // If not empty, a directory whose adapter gives the initial values and replaces `config`.
+  // If not empty, a directory whose adapter gives the initial values and replaces `config`, except
+  // for a base_model there.
   std::string dir;
 };
 

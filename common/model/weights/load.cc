@@ -151,9 +151,10 @@ absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoderOf(const SafetensorsModel& s
 // Adds the directory to the options if it holds an adapter.
 absl::Status UseAdapterDir(const std::string& dir, DecoderOptions* options) {
   if (!IsAdapterDir(dir)) return absl::OkStatus();
-  if (!options->merged_adapter_dir.empty()) {
-    return InvalidArgument(dir, ": is itself an adapter, into which the adapter ",
-                           options->merged_adapter_dir, " cannot be merged");
+  const std::string& other = options->lora ? options->lora->dir : options->merged_adapter_dir;
+  if (!other.empty()) {
+    return InvalidArgument(dir, ": is itself an adapter, into which the adapter ", other,
+                           " cannot be merged");
   }
   if (options->lora) {
     options->lora->dir = dir;

@@ -165,6 +165,8 @@ absl::StatusOr<LoraAdapters> MakeLoraAdapters(const LoraOptions& options, const 
   LoraAdapters adapters;
   if (!options.dir.empty()) {
     TAOPD_ASSIGN_OR_RETURN(adapters, ReadLoraAdapters(options.dir, model, slots));
+    const std::string& base = options.config.base_model;
+    if (!base.empty()) adapters.config.base_model = base;
     if (adapters.config.dropout > 0) {
       return Unimplemented(options.dir, ": lora_dropout = ", adapters.config.dropout,
                            ": training with dropout is not supported");

@@ -35,6 +35,7 @@ ScoredRollout AsScored(const PromptRecord& record) {
 CheckpointedRunOptions MakeSftRunOptions(SftConfig* config) {
   CheckpointedRunOptions options = MakeRunOptions(*config, config->model.dtype);
   options.lora = config->model.lora.Options(config->run.seed);
+  if (options.lora) options.lora->config.base_model = config->model.init;
   return options;
 }
 

@@ -12,6 +12,7 @@ CheckpointedRunOptions MakeTrainingRunOptions(TrainConfig& config, ProcessGroup*
   options.checkpoints.keep_every = config.trainer.keep_every;
   options.watched_metric = config.trainer.best_metric;
   options.lora = config.student.lora.Options(config.run.seed);
+  if (options.lora) options.lora->config.base_model = config.student.model;
   options.keeps_average = KeepsAverage(config.teacher, config.teachers);
   options.max_pinned = MaxPinnedCheckpoints(config);
   options.num_published = MaxPublishedVersions(config, group->world_size());

@@ -137,6 +137,17 @@ TEST_F(TrainerLoraTest, TheStudentTeachesItself) {
   }
 }
 
+TEST_F(TrainerLoraTest, TheBaseMayMove) {
+  ASSERT_TRUE(Trains(Settings("whole")));
+  ASSERT_TRUE(Trains(Settings("run", {"trainer.total_steps=3"})));
+  std::filesystem::rename(dir_.File("student"), dir_.File("moved"));
+  const std::string base = dir_.File("moved/model");
+  ASSERT_TRUE(Trains(Settings("run", {"student.model=" + base}),
+                     {"--resume", "--allow-change", "student.model"}));
+  EXPECT_EQ(AdapterOf("run"), AdapterOf("whole"));
+  EXPECT_EQ(ReadJson("run/model/adapter_config.json").at("base_model_name_or_path"), base);
+}
+
 TEST_F(TrainerLoraTest, AnAdapterIsTrainedFurtherOrMerged) {
   ASSERT_TRUE(Trains(Settings("run")));
   const std::string from = "student.model=" + dir_.File("run/model");
