@@ -93,10 +93,10 @@ bool NumbersEqual(const Expr& a, const Expr& b, OperationBudget* budget) {
 }
 
 // Returns true if one expression is a constant multiple of the other, so that a = 0 and b = 0 have
-// the same solutions. Returns false for expressions without symbols, and for unknown functions,
-// because sympy does not solve equations in them.
+// the same solutions. Returns false if one has fewer than two symbols, because math-verify does not
+// compare solutions then, or unknown functions, because sympy does not solve equations in them.
 bool Proportional(const Expr& a, const Expr& b, OperationBudget* budget) {
-  if (!HasSymbols(a) || !HasSymbols(b) || HasCalls(a) || HasCalls(b)) return false;
+  if (!HasTwoSymbols(a) || !HasTwoSymbols(b) || HasCalls(a) || HasCalls(b)) return false;
   std::optional<Complex> ratio;
   int defined = 0;
   for (int point = 0; point < kNumPoints; ++point) {

@@ -162,6 +162,15 @@ bool HasCalls(const Expr& e) {
   return Any(e, [](const Expr& n) { return n.kind == ExprKind::kCall; });
 }
 
+bool HasTwoSymbols(const Expr& e) {
+  const std::string* first = nullptr;
+  return Any(e, [&](const Expr& n) {
+    if (n.kind != ExprKind::kSymbol) return false;
+    if (first == nullptr) first = &n.name;
+    return n.name != *first;
+  });
+}
+
 bool IsSymbolsOnly(const Expr& e) {
   if (e.kind == ExprKind::kSymbol) return true;
   if (e.kind == ExprKind::kPow && e.args[1]->kind == ExprKind::kRational &&

@@ -139,11 +139,12 @@ inline std::string_view PlainName(const Expr& symbol) {
   return name;
 }
 
-// Return whether the tree holds a decimal number, a symbol or unknown function, and an unknown
-// function, respectively.
+// Return whether the tree holds a decimal number, a symbol or unknown function, an unknown
+// function, and symbols of two or more names, respectively.
 bool HasFloat(const Expr& e);
 bool HasSymbols(const Expr& e);
 bool HasCalls(const Expr& e);
+bool HasTwoSymbols(const Expr& e);
 
 // Returns true if all leaves are symbols: x, f(x), (x, y), x + y. The left side of an assignment is
 // such a tree.

@@ -15,6 +15,11 @@ import sys
 import pyarrow.parquet as parquet
 from math_verify import parse, verify
 
+# Right answers, and boxes to judge against them: rules that the published answers hardly touch.
+FIXED = {
+    "x=2": ["2x=4", "x+3=3x-1", "2x+0y=4", "-x=-2"], "x^2=4": ["2x^2=8"], "x=2, y=3": ["2x=4, 3y=9"],
+    "x=a": ["2x=2a"], "x=2y": ["2x=4y"],  # equations in one unknown are not solved
+}
 MARKERS = ["**Final Answer**", "**Final Answer:**", "**Answer**", "**Answer:**"]
 
 
@@ -111,7 +116,9 @@ def framings(rng, text):
 
 
 def cases(data_dir, count, seed):
-    """Distinct pairs of a response and the right answer."""
+    """Distinct pairs of a response and the right answer: the fixed ones, and `count` others."""
+    for answer, boxes in FIXED.items():
+        yield from ((f"\\boxed{{{box}}}", answer) for box in boxes)
     rng = random.Random(seed)
     pools = answers(data_dir)
     sources = sorted(pools)
