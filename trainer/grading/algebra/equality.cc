@@ -36,10 +36,18 @@ Real Magnitude(const Complex& z) { return mp::abs(Real(z.real())) + mp::abs(Real
 
 const Expr& WithoutPercent(const Expr& e) { return e.kind == ExprKind::kPercent ? *e.args[0] : e; }
 
-// Compares the two values after rounding to 6 decimals.
+// Compares the two values after rounding to 6 decimals. An integer that no decimal led to is not
+// rounded by sympy, and equals no other decimal.
 bool EqualRounded(const Expr& a, const Expr& b, OperationBudget* budget) {
   const auto left = ValueAt(a, 0, budget), right = ValueAt(b, 0, budget);
   if (!left || !right) return false;
+  const auto equal = [](const Complex& x, const Complex& y) {
+    return Magnitude(Complex(x - y)) <= ExactTolerance() * std::max(Real(1), Magnitude(x));
+  };
+  const auto is_integer = [&](const Expr& e, const Complex& value) {
+    return !HasFloat(e) && equal(value, Complex(mp::round(Real(value.real()))));
+  };
+  if (is_integer(a, *left) || is_integer(b, *right)) return equal(*left, *right);
   const auto same = [](const Real& x, const Real& y) {
     constexpr int kScale = 1000000;
     return mp::round(Real(x * kScale)) == mp::round(Real(y * kScale)) ||
@@ -79,7 +87,7 @@ bool ValuesEqual(const Expr& a, const Expr& b, bool symbols, bool chop, Operatio
 // out.
 
 // Returns true if a and b are numbers or expressions of symbols with equal values. Decimals are
-// compared rounded to 6 places, and 9 % equals 9.
+// compared rounded to 6 places, but exactly with an integer, and 9 % equals 9.
 bool NumbersEqual(const Expr& a, const Expr& b, OperationBudget* budget) {
   const Expr& a_plain = WithoutPercent(a);
   const Expr& b_plain = WithoutPercent(b);

@@ -19,6 +19,8 @@ from math_verify import parse, verify
 FIXED = {
     "x=2": ["2x=4", "x+3=3x-1", "2x+0y=4", "-x=-2"], "x^2=4": ["2x^2=8"], "x=2, y=3": ["2x=4, 3y=9"],
     "x=a": ["2x=2a"], "x=2y": ["2x=4y"],  # equations in one unknown are not solved
+    "100": ["100.0000001", "100.0"], "2.0000001": ["2"], "0": ["0.0000001"], "\\sqrt{4}": ["2.0000001"],
+    "(1,2)": ["(1.0000001,2)"], "5": ["500.00000001\\%", "5.0000000000000004"], "\\log_2 8": ["3.0"],  # exact integers
 }
 MARKERS = ["**Final Answer**", "**Final Answer:**", "**Answer**", "**Answer:**"]
 
