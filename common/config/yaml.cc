@@ -19,6 +19,23 @@ std::string Where(const std::string& source, const YAML::Node& node) {
   return node.Mark().line < 0 ? source : Concat(source, ":", node.Mark().line + 1);
 }
 
+// Returns the value that the text describes; null if there is none. Refuses text behind it, such as
+// a second document, which YAML::Load would ignore.
+absl::StatusOr<YAML::Node> LoadYaml(const std::string& text, const std::string& source) {
+  try {
+    YAML::Node value;
+    for (const YAML::Node& document : YAML::LoadAll(text)) {
+      if (document.IsNull()) continue;
+      if (!value.IsNull())
+        return InvalidArgument(Where(source, document), ": text follows the end of the document");
+      value.reset(document);
+    }
+    return value;
+  } catch (const YAML::Exception& error) {
+    return InvalidArgument(source, ":", error.mark.line + 1, ": not YAML: ", error.msg);
+  }
+}
+
 // "!" is yaml-cpp's tag of a quoted scalar, "?" that of a plain one.
 bool IsQuoted(const YAML::Node& node) { return node.Tag() == "!"; }
 
@@ -230,14 +247,10 @@ void AddValues(const YAML::Node& map, const std::string& prefix, int depth,
 
 absl::Status ReadYamlSettings(const std::string& text, const std::string& source,
                               const SettingTable& table) {
-  try {
-    const YAML::Node root = YAML::Load(text);
-    if (root.IsNull()) return absl::OkStatus();
-    if (!root.IsMap()) return InvalidArgument(source, ": the top level must be sections and keys");
-    return ReadMap(root, "", source, 0, table);
-  } catch (const YAML::Exception& error) {
-    return InvalidArgument(source, ":", error.mark.line + 1, ": not YAML: ", error.msg);
-  }
+  TAOPD_ASSIGN_OR_RETURN(const YAML::Node root, LoadYaml(text, source));
+  if (root.IsNull()) return absl::OkStatus();
+  if (!root.IsMap()) return InvalidArgument(source, ": the top level must be sections and keys");
+  return ReadMap(root, "", source, 0, table);
 }
 
 absl::Status ReadYamlFile(const std::string& path, const SettingTable& table) {
@@ -259,18 +272,15 @@ absl::Status ApplyOverride(const std::string& assignment, const SettingTable& ta
     return InvalidArgument("--set ", assignment, ": unknown key \"", path, "\"",
                            Suggestion(table, prefix, path.substr(prefix.size())));
   }
-  try {
-    YAML::Node node = YAML::Load(assignment.substr(equals + 1));
-    // An empty right side is an empty text, and a text may contain what YAML would read as a list.
-    if (auto* text = std::get_if<std::string*>(&setting->value);
-        text != nullptr && !node.IsScalar()) {
-      **text = assignment.substr(equals + 1);
-      return absl::OkStatus();
-    }
-    return Annotate(AssignNode(node, *setting), "--set");
-  } catch (const YAML::Exception& error) {
-    return InvalidArgument("--set ", assignment, ": ", error.msg);
+  TAOPD_ASSIGN_OR_RETURN(const YAML::Node node,
+                         LoadYaml(assignment.substr(equals + 1), "--set " + assignment));
+  // An empty right side is an empty text, and a text may contain what YAML would read as a list.
+  if (auto* text = std::get_if<std::string*>(&setting->value);
+      text != nullptr && !node.IsScalar()) {
+    **text = assignment.substr(equals + 1);
+    return absl::OkStatus();
   }
+  return Annotate(AssignNode(node, *setting), "--set");
 }
 
 std::string WriteYamlSettings(const SettingTable& table) {
@@ -295,15 +305,11 @@ std::string WriteYamlSettings(const SettingTable& table) {
 
 absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ReadYamlValues(
     const std::string& text, const std::string& source) {
-  try {
-    const YAML::Node root = YAML::Load(text);
-    if (!root.IsMap()) return InvalidArgument(source, ": the top level must be sections and keys");
-    std::vector<std::pair<std::string, std::string>> values;
-    AddValues(root, "", 0, &values);
-    return values;
-  } catch (const YAML::Exception& error) {
-    return InvalidArgument(source, ":", error.mark.line + 1, ": not YAML: ", error.msg);
-  }
+  TAOPD_ASSIGN_OR_RETURN(const YAML::Node root, LoadYaml(text, source));
+  if (!root.IsMap()) return InvalidArgument(source, ": the top level must be sections and keys");
+  std::vector<std::pair<std::string, std::string>> values;
+  AddValues(root, "", 0, &values);
+  return values;
 }
 
 std::string SettingsReference(const SettingTable& table) {

@@ -13,7 +13,7 @@
 namespace taopd {
 
 // Sets the settings that the text names; all others keep their values. Returns INVALID_ARGUMENT
-// with the line for text that is not YAML, and for:
+// with the line for text that is not one YAML document, and for:
 //   - an unknown key, with the nearest known key
 //   - a key that is given twice
 //   - a value of another type: 5 is a number and an integer, "5" is neither, 1e3 is only a number
@@ -36,7 +36,7 @@ std::string WriteYamlSettings(const SettingTable& table);
 
 // Returns the path and the text of each value, in the text's order, whatever its keys are: for
 // readers of configurations of other commands or versions. A list becomes one text in flow style.
-// Returns INVALID_ARGUMENT if the text is not YAML, or is not a map of sections and keys.
+// Returns INVALID_ARGUMENT if the text is not one YAML document with sections and keys.
 absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ReadYamlValues(
     const std::string& text, const std::string& source);
 

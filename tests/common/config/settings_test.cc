@@ -89,6 +89,11 @@ TEST(YamlSettings, DamagedTextIsRefusedWithItsLine) {
   EXPECT_ERROR(Read("name: a\nname: b\n", &config), kInvalidArgument,
                "c.yaml:2: name is given twice");
   EXPECT_ERROR(Read("name: [a\n", &config), kInvalidArgument, "not YAML");
+  for (const char* end : {"---\n", "...\n", "---\n---\n"}) {
+    EXPECT_OK(Read(Concat("name: a\n", end), &config));
+    EXPECT_ERROR(Read(Concat("name: a\n", end, "# c\nlr: 1\n"), &config), kInvalidArgument,
+                 ": text follows the end of the document");
+  }
   EXPECT_OK(Read("", &config));
   EXPECT_ERROR(ReadYamlFile("/nowhere.yaml", DescribeSettings(config)), kNotFound, "/nowhere.yaml");
   EXPECT_ERROR(ReadYamlFile("/", DescribeSettings(config)), kInvalidArgument,
@@ -105,6 +110,7 @@ TEST(YamlValues, AreReadWithoutAnyDeclaration) {
   EXPECT_EQ(values, expected);
   EXPECT_ERROR(ReadYamlValues("- a", "c"), kInvalidArgument, "top level");
   EXPECT_ERROR(ReadYamlValues("a: [", "c"), kInvalidArgument, "not YAML");
+  EXPECT_ERROR(ReadYamlValues("a: 1\n---\nb: 2", "c"), kInvalidArgument, "c:3: text follows");
   std::string deep;
   for (int i = 0; i < 200; ++i) deep += "{a: ";
   EXPECT_OK(ReadYamlValues("b: " + deep + "1" + std::string(200, '}'), "c"));
@@ -208,6 +214,8 @@ TEST(Settings, OverridesWinAndAreChecked) {
   EXPECT_EQ(config.name, "");
   EXPECT_ERROR(ApplyOverride("optimizer.l=1", table), kInvalidArgument, "optimizer.l");
   EXPECT_ERROR(ApplyOverride("optimizer.lr", table), kInvalidArgument, "section.key=value");
+  for (const char* assignment : {"optimizer.betas=[0.5] x", "optimizer.betas=[0.5] --- x"})
+    EXPECT_ERROR(ApplyOverride(assignment, table), kInvalidArgument, "text follows the end");
 }
 
 TEST(Settings, AMisspeltSectionIsComparedWithItsKey) {
