@@ -272,14 +272,14 @@ absl::Status ApplyOverride(const std::string& assignment, const SettingTable& ta
     return InvalidArgument("--set ", assignment, ": unknown key \"", path, "\"",
                            Suggestion(table, prefix, path.substr(prefix.size())));
   }
-  TAOPD_ASSIGN_OR_RETURN(const YAML::Node node,
-                         LoadYaml(assignment.substr(equals + 1), "--set " + assignment));
-  // An empty right side is an empty text, and a text may contain what YAML would read as a list.
+  const std::string value = assignment.substr(equals + 1);
+  // A text may be what YAML would read as a list, and hold line breaks and " #", which YAML drops.
   if (auto* text = std::get_if<std::string*>(&setting->value);
-      text != nullptr && !node.IsScalar()) {
-    **text = assignment.substr(equals + 1);
+      text != nullptr && !value.starts_with('"') && !value.starts_with('\'')) {
+    **text = value;
     return absl::OkStatus();
   }
+  TAOPD_ASSIGN_OR_RETURN(const YAML::Node node, LoadYaml(value, "--set " + assignment));
   return Annotate(AssignNode(node, *setting), "--set");
 }
 

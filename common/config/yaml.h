@@ -27,8 +27,8 @@ absl::Status ReadYamlSettings(const std::string& text, const std::string& source
 absl::Status ReadYamlFile(const std::string& path, const SettingTable& table);
 
 // Applies one assignment of the command line, such as "optimizer.lr=1e-5". The right side is YAML.
-// Text needs no quotes ("student.model=a/b"), and a list is given as a whole
-// ("objective.terms=[{name: ta_opd, weight: 1}]").
+// Text needs no quotes: without one at its beginning it is taken as it is ("student.model=a/b"). A
+// list is given as a whole ("objective.terms=[{name: ta_opd, weight: 1}]").
 absl::Status ApplyOverride(const std::string& assignment, const SettingTable& table);
 
 // Returns the whole effective configuration as YAML that ReadYamlSettings reads back unchanged.

@@ -212,6 +212,13 @@ TEST(Settings, OverridesWinAndAreChecked) {
   EXPECT_EQ(config.files.size(), 2u);
   EXPECT_OK(ApplyOverride("name=", table));
   EXPECT_EQ(config.name, "");
+  for (const char* text : {" a\nb # c ", "[p, q", "a: b", "null", "- x", "--- a\n...\nb"}) {
+    EXPECT_OK(ApplyOverride(Concat("name=", text), table));
+    EXPECT_EQ(config.name, text);
+  }
+  EXPECT_OK(ApplyOverride("name=\"a\\n # c\"", table));
+  EXPECT_EQ(config.name, "a\n # c");
+  EXPECT_ERROR(ApplyOverride("name=\"a\" b", table), kInvalidArgument, "text follows the end");
   EXPECT_ERROR(ApplyOverride("optimizer.l=1", table), kInvalidArgument, "optimizer.l");
   EXPECT_ERROR(ApplyOverride("optimizer.lr", table), kInvalidArgument, "section.key=value");
   for (const char* assignment : {"optimizer.betas=[0.5] x", "optimizer.betas=[0.5] --- x"})
