@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 
 #include "common/io/atomic_file.h"
 
@@ -304,6 +305,8 @@ class ArrowParquetReader final : public ParquetReader {
 }  // namespace
 
 bool HasParquetMagic(const std::string& path) {
+  // Bytes that are read from a pipe are lost to its next reader.
+  if (std::error_code ignored; !std::filesystem::is_regular_file(path, ignored)) return false;
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"),
                                                              &std::fclose);
   char magic[4] = {};

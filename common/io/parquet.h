@@ -21,8 +21,8 @@
 
 namespace taopd {
 
-// Returns whether a file starts with the four bytes that start every Parquet file. Returns false
-// for a file that cannot be read.
+// Returns whether a regular file starts with the four bytes that start every Parquet file. Returns
+// false, without reading, for a pipe, and for a file that cannot be read.
 bool HasParquetMagic(const std::string& path);
 
 struct ParquetOptions {

@@ -13,7 +13,7 @@ namespace taopd {
 
 enum class DataFormat { kJsonl, kParquet };
 // Detects the format from the file's first bytes. A file whose name ends in .parquet counts as
-// Parquet whatever it contains.
+// Parquet whatever it contains, and any other pipe as JSON Lines.
 DataFormat DataFormatOf(const std::string& path);
 
 // Calls `on_row` for each row with its number, counted from 1. In JSON Lines the number is that of

@@ -1,5 +1,8 @@
 #include "trainer/data/row_reader.h"
 
+#include <unistd.h>
+
+#include "common/base/file_descriptor.h"
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 
@@ -38,6 +41,21 @@ TEST(ReadRows, TheFormatIsThatOfTheBytes) {
     return absl::OkStatus();
   }));
   EXPECT_EQ(seen, "1{\"z\":1,\"a\":2}");
+}
+
+TEST(ReadRows, APipeKeepsItsFirstRows) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const FileDescriptor reader(ends[0]);
+  ASSERT_EQ(::write(ends[1], "1\n2\n", 4), 4);
+  ASSERT_EQ(::close(ends[1]), 0);
+  const std::string path = Concat("/dev/fd/", ends[0]);
+  std::string seen;
+  EXPECT_OK(ReadRows(path, {}, [&](const Json& row, int64_t) {
+    seen += row.dump();
+    return absl::OkStatus();
+  }));
+  EXPECT_EQ(seen, "12");
 }
 
 }  // namespace
