@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -59,6 +60,15 @@ absl::Status CheckType(const arrow::DataType& type, const std::string& column, i
   }
 }
 
+// Returns the double with the float's own digits: 0.1 instead of 0.10000000149011612.
+double AsWritten(float value) {
+  char text[32];
+  const char* end = std::to_chars(text, text + sizeof(text), value).ptr;
+  double result = 0;
+  std::from_chars(text, end, result);
+  return result;
+}
+
 // Converts one row of a column, and counts the row's values and bytes.
 class RowBuilder {
  public:
@@ -98,7 +108,8 @@ class RowBuilder {
       case arrow::Type::UINT64:
         return Number<arrow::UInt64Array>(array, i, out);
       case arrow::Type::FLOAT:
-        return Number<arrow::FloatArray>(array, i, out);
+        *out = AsWritten(static_cast<const arrow::FloatArray&>(array).Value(i));
+        return absl::OkStatus();
       case arrow::Type::DOUBLE:
         return Number<arrow::DoubleArray>(array, i, out);
       case arrow::Type::STRING:

@@ -2,7 +2,7 @@
 // stay in parquet.cc.
 //
 // Supported columns hold:
-//   booleans, integers, floating-point numbers, text
+//   booleans, integers, text, floating-point numbers (a float32 of 0.1 is read as 0.1)
 //   lists and structs of these
 //   dictionary-encoded values of these
 // A requested column of another type is refused by name. Only the requested columns are decoded, in

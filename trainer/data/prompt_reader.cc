@@ -165,9 +165,7 @@ absl::StatusOr<std::string> PromptReader::FillTemplates(const PromptSpec& spec, 
       TAOPD_RETURN_IF_ERROR(ReadAnswer(row, &record));
       value = record.answer;
     } else if (const Json* found = FindPath(row, name); found != nullptr && !found->is_null()) {
-      if (!found->is_string() && !found->is_number())
-        return InvalidArgument("\"", name, "\" is neither text nor a number");
-      value = found->is_string() ? found->get<std::string>() : found->dump();
+      TAOPD_ASSIGN_OR_RETURN(value, ReadTextOrNumber(*found, name));
     }
     if (value.empty()) return absl::NotFoundError(Concat("has no \"", name, "\""));
     return value;
@@ -314,9 +312,7 @@ absl::Status PromptReader::ReadAnswer(const Json& row, PromptRecord* record) con
   const Json* answer = FindPath(row, key);
   if (answer == nullptr) answer = FindPath(row, key = kVerlAnswer);
   if (answer == nullptr || answer->is_null()) return absl::OkStatus();
-  if (!answer->is_string() && !answer->is_number())
-    return InvalidArgument("\"", key, "\" is neither text nor a number");
-  record->answer = answer->is_string() ? answer->get<std::string>() : answer->dump();
+  TAOPD_ASSIGN_OR_RETURN(record->answer, ReadTextOrNumber(*answer, key));
   return absl::OkStatus();
 }
 

@@ -1,5 +1,7 @@
 #include "trainer/data/row_reader.h"
 
+#include <charconv>
+#include <cmath>
 #include <memory>
 
 #include "common/io/jsonl.h"
@@ -32,6 +34,23 @@ const nlohmann::ordered_json* FindPath(const nlohmann::ordered_json& row, const 
     value = &*member;
     rest.remove_prefix(dot + 1);
   }
+}
+
+absl::StatusOr<std::string> ReadTextOrNumber(const nlohmann::ordered_json& value,
+                                             const std::string& key) {
+  if (value.is_string()) return value.get<std::string>();
+  if (!value.is_number()) return InvalidArgument("\"", key, "\" is neither text nor a number");
+  if (!value.is_number_float()) return value.dump();
+  const double number = value.get<double>();
+  if (!std::isfinite(number)) return std::string();
+  if (std::abs(number) >= 0x1p63) {
+    return InvalidArgument("\"", key, "\" = ", value.dump(),
+                           " is a number beyond 64 bits, which loses digits: give it as text");
+  }
+  char buffer[400];  // a double has up to 325 decimals
+  const auto end = std::to_chars(buffer, std::end(buffer), number, std::chars_format::fixed).ptr;
+  const std::string text(buffer, end);
+  return text.find('.') == std::string::npos ? text + ".0" : text;
 }
 
 absl::StatusOr<std::vector<int32_t>> ReadTokenIds(const nlohmann::ordered_json& list,

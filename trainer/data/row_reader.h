@@ -27,6 +27,12 @@ absl::Status ReadRows(
 // A key whose name is the whole rest of the path takes precedence.
 const nlohmann::ordered_json* FindPath(const nlohmann::ordered_json& row, const std::string& path);
 
+// Returns a text, or the text of a number: without an exponent, and empty if it is not finite.
+// Returns INVALID_ARGUMENT, which calls the value `key`, for anything else, and for a number beyond
+// 64 bits, because JSON has dropped digits of it.
+absl::StatusOr<std::string> ReadTextOrNumber(const nlohmann::ordered_json& value,
+                                             const std::string& key);
+
 // Reads a list of token ids, each below `num_ids`. Returns INVALID_ARGUMENT, which calls the list
 // `key`, for anything else.
 absl::StatusOr<std::vector<int32_t>> ReadTokenIds(const nlohmann::ordered_json& list,

@@ -28,13 +28,13 @@ class LoadPromptsTest : public ::testing::Test {
 TEST_F(LoadPromptsTest, TextAndIds) {
   ASSERT_OK_AND_ASSIGN(
       PromptDataset data,
-      Load("{\"prompt\":\"ab\",\"answer\":\"7\"}\n\n{\"prompt_ids\":[5,6],\"answer\":12}\n"));
+      Load("{\"prompt\":\"ab\",\"answer\":\"7\"}\n\n{\"prompt_ids\":[5,6],\"answer\":0.00001}\n"));
   ASSERT_EQ(data.records.size(), 2u);
   EXPECT_EQ(data.records[0].prompt_ids, (std::vector<int32_t>{1, 'a', 'b'}));
   EXPECT_EQ(data.records[0].answer, "7");
   EXPECT_EQ(data.records[0].id, "data.jsonl:1");
   EXPECT_EQ(data.records[1].prompt_ids, (std::vector<int32_t>{5, 6}));
-  EXPECT_EQ(data.records[1].answer, "12");
+  EXPECT_EQ(data.records[1].answer, "0.00001");
   EXPECT_EQ(data.records[1].id, "data.jsonl:3");
 }
 
@@ -139,7 +139,8 @@ TEST_F(LoadPromptsTest, BadRowsNameFileLineAndKey) {
            {"{\"prompt\":[{\"role\":\"user\",\"content\":null}]}", "is not text"},
            {"{\"prompt\":null}", "\"prompt\" is neither text"},
            {"{\"prompt\":\"a\",\"data_source\":3}", "\"data_source\" is not text"},
-           {"{\"prompt\":\"a\",\"answer\":[1]}", "\"answer\" is neither"}}) {
+           {"{\"prompt\":\"a\",\"answer\":[1]}", "\"answer\" is neither"},
+           {"{\"prompt\":\"a\",\"answer\":36893488147419103232}", "give it as text"}}) {
     const auto result = Load(c.row + "\n");
     ASSERT_FALSE(result.ok()) << c.row;
     EXPECT_THAT(std::string(result.status().message()), HasSubstr(c.message)) << c.row;

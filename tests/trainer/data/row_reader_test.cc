@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <cmath>
+
 #include "common/base/file_descriptor.h"
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
@@ -23,6 +25,23 @@ TEST(FindPath, KeysAndPaths) {
     EXPECT_EQ(FindPath(row, absent), nullptr) << absent;
   }
   EXPECT_EQ(FindPath(Json(5), "a"), nullptr);
+}
+
+TEST(ReadTextOrNumber, DigitsAreKept) {
+  const std::pair<Json, std::string> cases[] = {{"1e-05", "1e-05"},
+                                                {12.0, "12.0"},
+                                                {-2.5e-7, "-0.00000025"},
+                                                {1e18, "1000000000000000000.0"},
+                                                {UINT64_MAX, "18446744073709551615"},
+                                                {5e-324, "0." + std::string(323, '0') + "5"},
+                                                {std::nan(""), ""}};
+  for (const auto& [json, text] : cases) {
+    ASSERT_OK_AND_ASSIGN(const std::string read, ReadTextOrNumber(json, "a"));
+    EXPECT_EQ(read, text);
+  }
+  for (const char* json : {"18446744073709551616", "-9223372036854775809"})
+    EXPECT_ERROR(ReadTextOrNumber(Json::parse(json), "a"), kInvalidArgument, "give it as text");
+  EXPECT_ERROR(ReadTextOrNumber(true, "a"), kInvalidArgument, "\"a\" is neither text");
 }
 
 TEST(ReadRows, TheFormatIsThatOfTheBytes) {

@@ -7,6 +7,7 @@ import datetime
 import json
 import pathlib
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -16,6 +17,9 @@ HERE = pathlib.Path(__file__).parent
 def write(name, table, **options):
     pq.write_table(table, HERE / f"{name}.parquet", **options)
     rows = pq.read_table(HERE / f"{name}.parquet").to_pylist()
+    for row in rows:
+        if row.get("f32"):
+            row["f32"] = float(str(np.float32(row["f32"])))  # as it is written, not with the digits of a double
     if rows:
         lines = "".join(json.dumps(row, default=str) + "\n" for row in rows)
         (HERE / f"{name}.parquet.jsonl").write_text(lines, encoding="utf-8")
@@ -39,7 +43,7 @@ def main():
         "i8": pa.array([-128, None, 127], pa.int8()),
         "u64": pa.array([0, 2**64 - 1, None], pa.uint64()),
         "i64": pa.array([-2**63, 2**63 - 1, 0], pa.int64()),
-        "f32": pa.array([0.5, None, -2.0], pa.float32()),
+        "f32": pa.array([0.5, None, 0.1], pa.float32()),
         "f64": pa.array([0.1, 1e300, None], pa.float64()),
         "text": pa.array(["", None, "a\nb\u2028"], pa.large_string()),
         "category": pa.array(["x", "y", "x"]).dictionary_encode(),
