@@ -40,16 +40,22 @@ absl::Status ReadTemplates(const json& value, TokenizerConfig* config) {
   return absl::OkStatus();
 }
 
-absl::Status ReadConfig(const json& file, TokenizerConfig* config) {
+// The tokens of the file replace those that the configuration has. One of null is then absent.
+absl::Status ReadTokens(const json& file, TokenizerConfig* config) {
   if (!file.is_object()) return InvalidArgument("not an object");
   for (const char* name : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token",
                            "cls_token", "mask_token"}) {
     if (!file.contains(name)) continue;
     TAOPD_ASSIGN_OR_RETURN(auto text, TokenText(file[name], name));
+    std::erase_if(config->special_tokens, [&](const auto& token) { return token.first == name; });
     if (text) config->special_tokens.emplace_back(name, *std::move(text));
   }
-  return file.contains("chat_template") ? ReadTemplates(file["chat_template"], config)
-                                        : absl::OkStatus();
+  return absl::OkStatus();
+}
+
+absl::Status ReadConfig(const json& file, TokenizerConfig* config) {
+  TAOPD_RETURN_IF_ERROR(ReadTokens(file, config));
+  return ReadTemplates(file.value("chat_template", json()), config);
 }
 
 absl::Status ReadTemplateFiles(const std::string& model_dir, TokenizerConfig* config) {
@@ -90,9 +96,16 @@ std::optional<std::string> TokenizerConfig::SpecialToken(const std::string& attr
 absl::StatusOr<TokenizerConfig> ReadTokenizerConfig(const std::string& model_dir) {
   TokenizerConfig config;
   const std::string path = model_dir + "/tokenizer_config.json";
+  bool has_all_tokens = false;
   if (FileExists(path)) {
     TAOPD_ASSIGN_OR_RETURN(const json file, ReadJsonFile(path));
     TAOPD_RETURN_IF_ERROR(Annotate(ReadConfig(file, &config), path));
+    has_all_tokens = file.contains("added_tokens_decoder");
+  }
+  const std::string map = model_dir + "/special_tokens_map.json";
+  if (!has_all_tokens && FileExists(map)) {
+    TAOPD_ASSIGN_OR_RETURN(const json file, ReadJsonFile(map));
+    TAOPD_RETURN_IF_ERROR(Annotate(ReadTokens(file, &config), map));
   }
   TAOPD_RETURN_IF_ERROR(ReadTemplateFiles(model_dir, &config));
   const std::string legacy = model_dir + "/chat_template.json";

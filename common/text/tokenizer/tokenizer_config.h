@@ -1,5 +1,5 @@
-// The contents of tokenizer_config.json and the chat-template files of a model directory: what
-// transformers knows of a tokenizer in addition to tokenizer.json.
+// The contents of tokenizer_config.json, special_tokens_map.json and the chat-template files of a
+// model directory: what transformers knows of a tokenizer in addition to tokenizer.json.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,21 @@
 namespace taopd {
 
 struct TokenizerConfig {
-  // The names and texts of the special tokens that the file gives: bos_token, eos_token, unk_token,
+  // The names and texts of the special tokens that the files give: bos_token, eos_token, unk_token,
   // sep_token, pad_token, cls_token and mask_token.
   std::vector<std::pair<std::string, std::string>> special_tokens;
   // The source text of each template by its name. A single template has the name "default".
   std::map<std::string, std::string> chat_templates;
 
-  // Returns the text of "eos_token" or another special token, or nullopt if the file does not give
+  // Returns the text of "eos_token" or another special token, or nullopt if the files do not give
   // it.
   std::optional<std::string> SpecialToken(const std::string& attribute) const;
 };
 
-// Reads the configuration of a model directory. The chat templates come from the first of these
-// sources that has any:
+// Reads the configuration of a model directory. As in transformers, the special tokens of
+// special_tokens_map.json, which older programs wrote, replace those of a tokenizer_config.json
+// without added_tokens_decoder, and are ignored beside one that has it. The chat templates come
+// from the first of these sources that has any:
 //   chat_template.jinja and additional_chat_templates/*.jinja
 //   tokenizer_config.json
 //   chat_template.json

@@ -138,6 +138,22 @@ TEST_F(ChatTemplateTest, SpecialTokensAreFoundInTheVocabulary) {
   EXPECT_ERROR(FindSpecialTokens(other, **tokenizer), kInvalid, "pad_token \"<nothing>\"");
 }
 
+// The expected tokens are those of AutoTokenizer in transformers 5.17.
+TEST_F(ChatTemplateTest, TheMapOfOlderProgramsReplacesSpecialTokens) {
+  using Tokens = std::vector<std::pair<std::string, std::string>>;
+  const auto tokens = [&] { return ReadTokenizerConfig(dir_.path())->special_tokens; };
+  WriteFile(dir_.File("special_tokens_map.json"),
+            R"({"eos_token": {"content": "<e>"}, "bos_token": "<b>", "pad_token": null})");
+  EXPECT_EQ(tokens(), (Tokens{{"bos_token", "<b>"}, {"eos_token", "<e>"}}));
+  WriteConfig({{"eos_token", "<x>"}, {"unk_token", "<u>"}, {"pad_token", "<p>"}});
+  EXPECT_EQ(tokens(), (Tokens{{"unk_token", "<u>"}, {"bos_token", "<b>"}, {"eos_token", "<e>"}}));
+  WriteConfig({{"eos_token", "<x>"}, {"added_tokens_decoder", ordered_json::object()}});
+  EXPECT_EQ(tokens(), (Tokens{{"eos_token", "<x>"}}));
+  WriteConfig(ordered_json::object());
+  WriteFile(dir_.File("special_tokens_map.json"), R"({"eos_token": 5})");
+  EXPECT_ERROR(ReadTokenizerConfig(dir_.path()), kInvalid, "special_tokens_map.json: eos_token is");
+}
+
 // The published Qwen files, thinking on and off; the case of the shared data that has ids.
 TEST_F(ChatTemplateTest, PublishedQwen) {
   const std::string dir = SharedData("tokenizers/qwen3");
