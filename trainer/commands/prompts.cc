@@ -17,6 +17,7 @@ DatasetOptions MakeOptions(const DataConfig& data, const PromptModel& model) {
   options.text_as_chat = data.apply_chat_template == ChatTemplateUse::kAlways;
   options.messages_as_text = data.apply_chat_template == ChatTemplateUse::kNever;
   options.render = model.render;
+  options.render_finished = model.render_finished;
   options.tokenize = !model.renders_itself;
   options.add_special_tokens = data.add_special_tokens;
   options.max_prompt_length = data.max_prompt_length;

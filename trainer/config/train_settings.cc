@@ -50,8 +50,8 @@ void DeclareTeacherPrompt(DataConfig& data, SettingTable& keys) {
 void DeclareOffPolicy(DataConfig& data, SettingTable& keys) {
   keys.Setting(
       "response_key", &data.response_key,
-      "Key of a row's own response, which offpolicy_fraction uses. The response is text, or token "
-      "ids under KEY_ids. The model's end-of-sequence token is added where it is missing.");
+      "Key of a row's own response, which offpolicy_fraction uses: text, messages, or token ids "
+      "under KEY_ids. Text and ids get the model's end-of-sequence token where it is missing.");
   keys.Setting("offpolicy_fraction", &data.offpolicy_fraction,
                "Share of a step's prompts, drawn with the step's seed, for which training uses the "
                "row's own response instead of rollouts. The teacher scores these responses too. "

@@ -16,7 +16,15 @@ bool IsOfAssistant(const Json& message) {
   return message.is_object() && message.contains("role") && message.at("role") == "assistant";
 }
 
-// Removes OpenAI's "weight", which is not for the template, and returns whether it is 0.
+}  // namespace
+
+absl::Status CheckNoTools(const Json& row) {
+  const Json* tools = FindValue(row, "tools");
+  if (tools == nullptr || tools->empty()) return absl::OkStatus();
+  return InvalidArgument(
+      "has \"tools\", which are not passed to the chat template: give prompt and response as text");
+}
+
 absl::StatusOr<bool> RemoveZeroWeight(Json* message) {
   if (!message->is_object() || !message->contains("weight")) return false;
   const Json weight = message->at("weight");
@@ -25,8 +33,6 @@ absl::StatusOr<bool> RemoveZeroWeight(Json* message) {
   if (weight == 0) return true;
   return InvalidArgument("a message has the weight ", weight.dump(), ", which is neither 0 nor 1");
 }
-
-}  // namespace
 
 bool IsConversation(const Json& row, const ConversationKeys& keys) {
   return !keys.messages.empty() && row.is_object() && FindValue(row, keys.messages) != nullptr &&
@@ -38,11 +44,7 @@ absl::StatusOr<std::vector<Json>> SplitConversation(const Json& row, const Conve
                                                     AssistantTurns turns) {
   Json messages = *FindPath(row, keys.messages);
   if (!messages.is_array()) return InvalidArgument("\"", keys.messages, "\" is not a list");
-  if (const Json* tools = FindValue(row, "tools"); tools != nullptr && !tools->empty()) {
-    return InvalidArgument(
-        "has \"tools\", which are not passed to the chat template: give prompt and response as "
-        "text");
-  }
+  TAOPD_RETURN_IF_ERROR(CheckNoTools(row));
   if (messages.empty() || !IsOfAssistant(messages.back())) {
     return InvalidArgument("\"", keys.messages,
                            "\" does not end with a message of the assistant, which is learned");

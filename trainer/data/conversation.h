@@ -30,13 +30,20 @@ struct ConversationKeys {
   std::string response;
 };
 
+// Returns INVALID_ARGUMENT if the row has tools, which are not passed to templates.
+absl::Status CheckNoTools(const nlohmann::ordered_json& row);
+
+// Removes OpenAI's "weight", which is not for the template, and returns whether it is 0. Returns
+// INVALID_ARGUMENT if it is neither 0 nor 1.
+absl::StatusOr<bool> RemoveZeroWeight(nlohmann::ordered_json* message);
+
 // Returns whether `row` is a conversation: it has messages, and neither a response nor its ids.
 bool IsConversation(const nlohmann::ordered_json& row, const ConversationKeys& keys);
 
 // Returns one row for each learned turn, with the other members of `row`. A message of the
 // assistant with "weight": 0 is not learned, as in OpenAI's rows; "weight" is removed from all
 // messages. Returns INVALID_ARGUMENT if the messages are not a list that ends with the assistant's
-// turn, if no turn is learned, or if the row has tools, which are not passed to templates.
+// turn, if no turn is learned, or if the row has tools.
 absl::StatusOr<std::vector<nlohmann::ordered_json>> SplitConversation(
     const nlohmann::ordered_json& row, const ConversationKeys& keys, AssistantTurns turns);
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "trainer/data/conversation.h"
 #include "trainer/data/row_reader.h"
 
 namespace taopd {
@@ -52,7 +53,7 @@ PromptReader::PromptReader(const Tokenizer* tokenizer, const DatasetOptions& opt
       teacher_(TeacherSpec(options)) {}
 
 std::vector<std::string> PromptReader::Columns() const {
-  std::vector<std::string> columns = {options_.prompt_key, options_.prompt_key + "_ids"};
+  std::vector<std::string> columns = {options_.prompt_key, options_.prompt_key + "_ids", "tools"};
   if (const std::string& key = options_.teacher.key; !key.empty()) {
     columns.insert(columns.end(), {key, key + "_ids"});
   }
@@ -63,8 +64,7 @@ std::vector<std::string> PromptReader::Columns() const {
   if (!options_.source_key.empty()) columns.push_back(options_.source_key);
   if (!options_.response_key.empty()) {
     columns.insert(columns.end(), {options_.response_key, options_.response_key + "_ids"});
-    if (!options_.messages_key.empty())
-      columns.insert(columns.end(), {options_.messages_key, "tools"});
+    if (!options_.messages_key.empty()) columns.push_back(options_.messages_key);
   }
   return columns;
 }
@@ -137,6 +137,7 @@ absl::Status PromptReader::ReadMessages(const PromptSpec& spec, const Json& row,
     return InvalidArgument("\"", key, "\" is neither text nor a list of messages");
   }
   TAOPD_RETURN_IF_ERROR(CheckMessages(prompt, key));
+  TAOPD_RETURN_IF_ERROR(CheckNoTools(row));
   record->messages = prompt;
   if (options_.prompt_template.name.empty() && spec.row_template.empty()) return absl::OkStatus();
   Json& last = record->messages.back();
@@ -374,7 +375,12 @@ absl::Status PromptReader::ReadResponseMessages(const Json& messages, PromptReco
                            "\" is a list of messages, but the model has no chat template");
   }
   Json conversation = record->messages;
-  conversation.insert(conversation.end(), messages.begin(), messages.end());
+  for (Json message : messages) {
+    TAOPD_ASSIGN_OR_RETURN(const bool has_zero_weight, RemoveZeroWeight(&message));
+    if (has_zero_weight)
+      return InvalidArgument("\"", key, "\" has a message with the weight 0, which is not learned");
+    conversation.push_back(std::move(message));
+  }
   TAOPD_ASSIGN_OR_RETURN(const std::string text, options_.render_finished(conversation));
   if (!text.starts_with(record->prompt)) {
     return InvalidArgument(

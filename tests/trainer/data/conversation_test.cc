@@ -3,7 +3,7 @@
 #include "tests/support/byte_tokenizer.h"
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
-#include "trainer/data/prompt_dataset.h"
+#include "trainer/data/prompt_reader.h"
 
 namespace taopd::testing {
 namespace {
@@ -126,6 +126,18 @@ TEST_F(ConversationRowsTest, TheRowIsNamedInErrors) {
                "has neither \"response\" nor \"response_ids\" nor \"messages\"");
   EXPECT_ERROR(Load({{"prompt", "q"}, {"response", Json::array({Message("assistant", "r")})}}),
                kInvalidArgument, "is a list of messages, but \"prompt\" is not");
+  const Json prompt = Json::array({Message("user", "q")});
+  for (const int weight : {0, 2}) {
+    Json answer = Message("assistant", "r");
+    answer["weight"] = weight;
+    EXPECT_ERROR(Load({{"prompt", prompt}, {"response", Json::array({answer})}}), kInvalidArgument,
+                 Concat("the weight ", weight));
+  }
+  options_.response_key.clear();
+  EXPECT_ERROR(Load({{"prompt", prompt}, {"tools", {{{"name", "f"}}}}}), kInvalidArgument,
+               "has \"tools\", which are not passed to the chat template");
+  EXPECT_THAT(PromptReader(&tokenizer_, options_).Columns(), ::testing::Contains("tools"));
+  options_.response_key = "response";
   header_ = "B:";  // the answer's beginning differs from what the prompt promises
   EXPECT_ERROR(Load({{"messages", {Message("user", "q"), Message("assistant", "r")}}}),
                kInvalidArgument, "renders the prompt differently");

@@ -4,6 +4,7 @@
 
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
+#include "trainer/commands/prompts.h"
 
 namespace taopd::testing {
 namespace {
@@ -48,6 +49,14 @@ TEST(SftData, ConversationsHaveTheTokensOfTrl) {
         EXPECT_EQ(Json(record.response_ids), golden["rows"][i]["response_ids"]) << record.prompt;
       }
     }
+    DataConfig given;  // train takes the same pairs as given responses
+    given.train = {dir.File("pairs.jsonl")};
+    given.chat_template_kwargs = golden["chat_template_kwargs"].dump();
+    given.response_key = "completion";
+    ASSERT_OK_AND_ASSIGN(const PromptModel prompt_model,
+                         MakePromptModel(given, tokenizer_dir, tokenizer.get(), model));
+    ASSERT_OK_AND_ASSIGN(const TrainingPrompts prompts, LoadTrainingPrompts(given, prompt_model));
+    EXPECT_EQ(Json(prompts.dataset.records[0].response_ids), golden["rows"][0]["response_ids"]);
   }
 }
 
