@@ -31,7 +31,53 @@ bool IsToken(std::string_view shown, std::string_view token) {
   return difference == 0;
 }
 
-constexpr size_t kNumThreads = 16;  // slow clients hold one each, for a few seconds
+constexpr size_t kNumThreads = 16;                         // slow clients hold one each
+constexpr absl::Duration kRequestTime = absl::Seconds(5);  // from a request's first byte to its end
+
+// A connection during one request. It fails when the time is over, because the library bounds only
+// the time between two bytes.
+class TimedStream final : public httplib::Stream {
+ public:
+  explicit TimedStream(httplib::Stream* stream) : stream_(*stream) {}
+  bool is_readable() const override { return IsInTime() && stream_.is_readable(); }
+  bool is_writable() const override { return IsInTime() && stream_.is_writable(); }
+  ssize_t read(char* to, size_t size) override { return IsInTime() ? stream_.read(to, size) : -1; }
+  ssize_t write(const char* from, size_t size) override {
+    return IsInTime() ? stream_.write(from, size) : -1;
+  }
+  void get_remote_ip_and_port(std::string& ip, int& port) const override {
+    stream_.get_remote_ip_and_port(ip, port);
+  }
+  void get_local_ip_and_port(std::string& ip, int& port) const override {
+    stream_.get_local_ip_and_port(ip, port);
+  }
+  socket_t socket() const override { return stream_.socket(); }
+
+ private:
+  bool IsInTime() const { return absl::Now() < end_; }
+
+  httplib::Stream& stream_;
+  const absl::Time end_ = absl::Now() + kRequestTime;
+};
+
+class TimedServer final : public httplib::Server {
+ private:
+  bool process_and_close_socket(socket_t socket) override {
+    const auto serve = [this](httplib::Stream& connection) {
+      bool is_closed = false;
+      for (size_t left = keep_alive_max_count_; left > 0 && !is_closed; --left) {
+        if (svr_sock_ == INVALID_SOCKET || !connection.is_readable()) break;
+        TimedStream stream(&connection);
+        if (!process_request(stream, /*close_connection=*/left == 1, is_closed, nullptr)) break;
+      }
+      return true;
+    };
+    httplib::detail::process_client_socket(socket, read_timeout_sec_, read_timeout_usec_,
+                                           write_timeout_sec_, write_timeout_usec_, serve);
+    shutdown(socket, SHUT_RDWR);
+    return httplib::detail::close_socket(socket) == 0;
+  }
+};
 
 class HttpControlServer final : public ControlServer {
  public:
@@ -226,7 +272,7 @@ class HttpControlServer final : public ControlServer {
   absl::Mutex report_mutex_;
   absl::Time report_time_ ABSL_GUARDED_BY(report_mutex_) = absl::InfinitePast();
   absl::StatusOr<std::string> report_ ABSL_GUARDED_BY(report_mutex_) = std::string();
-  httplib::Server server_;
+  TimedServer server_;
   int port_ = -1;
   absl::Notification has_ended_;
   std::thread thread_;

@@ -7,11 +7,14 @@
 
 #include <atomic>
 #include <cmath>
+#include <deque>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <thread>
 
 #include "common/io/sha256.h"
+#include "tests/support/raw_sockets.h"
 #include "tests/support/status_matchers.h"
 
 namespace taopd::testing {
@@ -104,6 +107,23 @@ TEST_F(ControlServerTest, ExceptionOfThePageIsNoCrash) {
   ASSERT_TRUE(reply);
   EXPECT_EQ(reply->status, 500);
   EXPECT_EQ(reply->body, "{\"error\":\"internal error\"}\n");
+}
+
+// Each byte comes in time, but the request never ends.
+TEST_F(ControlServerTest, ClientsThatSendByteByByteKeepNobodyOut) {
+  std::deque<RawClient> slow;
+  for (int i = 0; i < 20; ++i) slow.emplace_back(server_->http_port());
+  std::atomic<bool> is_served = false;
+  std::thread sender([&] {
+    for (; !is_served; absl::SleepFor(absl::Milliseconds(100)))
+      for (RawClient& client : slow) client.Send("x");
+  });
+  httplib::Client client("127.0.0.1", server_->http_port());
+  client.set_read_timeout(30);
+  const httplib::Result result = client.Get("/healthz");
+  is_served = true;
+  sender.join();
+  EXPECT_TRUE(result);
 }
 
 TEST_F(ControlServerTest, PortsInUseAreNamed) {
