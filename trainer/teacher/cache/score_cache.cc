@@ -23,6 +23,7 @@ namespace taopd {
 namespace {
 
 constexpr size_t kFolderDigits = 2;
+constexpr size_t kNameDigits = 62;
 constexpr char kTeachersFolder[] = "teachers";
 constexpr char kTemporaryMark[] = ".tmp.";
 constexpr time_t kUseStampIntervalS = 3600;
@@ -42,20 +43,28 @@ bool IsOlder(const CacheFile& a, const CacheFile& b) {
   return a.used.tv_nsec < b.used.tv_nsec;
 }
 
-// Returns the entries of the cache. Deletes temporary files of dead processes.
+bool IsHex(std::string_view text, size_t num_digits) {
+  return text.size() == num_digits &&
+         text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+// Returns the entries of the cache. Deletes temporary files of dead processes. Leaves alone files
+// with other names, which are not the cache's.
 std::vector<CacheFile> ListEntries(const std::string& dir) {
   std::vector<CacheFile> files;
   const auto folders = ListDirectory(dir);
   if (!folders.ok()) return files;
   for (const std::string& folder : *folders) {
-    if (folder.size() != kFolderDigits) continue;
+    if (!IsHex(folder, kFolderDigits)) continue;
     const auto names = ListDirectory(dir + "/" + folder);
     if (!names.ok()) continue;
     for (const std::string& name : *names) {
+      const size_t mark = name.find(kTemporaryMark);
+      if (!IsHex(std::string_view(name).substr(0, mark), kNameDigits)) continue;
       CacheFile file{Concat(dir, "/", folder, "/", name), 0, {}};
       struct stat about {};
       if (::stat(file.path.c_str(), &about) != 0) continue;  // another process has deleted it
-      if (name.find(kTemporaryMark) != std::string::npos) {
+      if (mark != std::string::npos) {
         if (::time(nullptr) - about.st_mtime > kMaxTemporaryFileAgeS) ::unlink(file.path.c_str());
         continue;
       }

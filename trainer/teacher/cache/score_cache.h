@@ -9,7 +9,7 @@
 //   DIR/teachers/     information on the teachers, for runs without them
 //
 // If the entries exceed the limit, the least recently used ones are deleted, by the time stamps of
-// their files. A use is recorded at most once per hour.
+// their files. A use is recorded at most once per hour. Files with other names stay.
 //
 // Thread-safe.
 #pragma once

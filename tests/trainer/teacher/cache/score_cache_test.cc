@@ -129,7 +129,7 @@ TEST_F(ScoreCacheTest, EntriesThatCannotBeDeletedStillCount) {
   for (int i = 0; i < kCount; ++i) PutExample(i, cache_.get());
   const int64_t num_bytes = cache_->size_bytes();
   // The oldest entry is a directory.
-  const std::filesystem::path stuck = dir_.File("cache/00/stuck");
+  const std::filesystem::path stuck = dir_.File("cache/00/" + std::string(62, '0'));
   std::filesystem::create_directories(stuck);
   for (int i = 0; i < 100; ++i) WriteFile(stuck / Concat("long-name-", i), "");
   std::filesystem::last_write_time(
@@ -145,6 +145,22 @@ TEST_F(ScoreCacheTest, EntriesThatCannotBeDeletedStillCount) {
   for (const auto& file : EntriesOf(dir_))
     expected += static_cast<int64_t>(std::filesystem::file_size(file));
   EXPECT_EQ(cache_->size_bytes(), expected);
+}
+
+// The user's own files, if the directory has some.
+TEST_F(ScoreCacheTest, FilesWithOtherNamesStay) {
+  const std::string digits(62, 'a');
+  for (const std::string& name : {"en/" + digits, "ab/" + digits + "a", "ab/g" + digits.substr(1),
+                                  std::string("ab/notes.tmp.1"), "ab/" + digits}) {
+    const std::filesystem::path path = dir_.File("cache/" + name);
+    std::filesystem::create_directories(path.parent_path());
+    WriteFile(path, "text");
+    std::filesystem::last_write_time(
+        path, std::filesystem::file_time_type::clock::now() - std::chrono::hours(24));
+  }
+  Open(/*max_bytes=*/1);
+  EXPECT_EQ(cache_->stats().evicted, 1u) << "the last one has the name of an entry";
+  EXPECT_EQ(EntriesOf(dir_).size(), 4u);
 }
 
 TEST_F(ScoreCacheTest, ALockThatCannotBeTakenIsReportedAndTriedSeldom) {
