@@ -29,8 +29,9 @@ constexpr char kTemporaryMark[] = ".tmp.";
 constexpr time_t kUseStampIntervalS = 3600;
 constexpr time_t kMaxTemporaryFileAgeS = 3600;
 constexpr double kShareAfterTrimming = 0.9;
-// A cache that is above its limit after a trim is trimmed again when it has grown by this share.
-constexpr double kGrowthAfterFailedTrim = 0.1;
+// The entries are measured again when this object has written this share of the limit, because
+// others write, too, and because a trim may have failed.
+constexpr double kShareBetweenTrims = 0.05;
 
 struct CacheFile {
   std::string path;
@@ -218,9 +219,9 @@ absl::Status ScoreCache::Write(const std::string& key, const std::string& bytes)
 void ScoreCache::Trim() {
   const absl::Status trimmed = DeleteOldEntries();
   absl::MutexLock lock(&mutex_);
-  const auto growth =
-      static_cast<int64_t>(static_cast<double>(max_bytes_) * kGrowthAfterFailedTrim);
-  trim_above_bytes_ = size_bytes_ > max_bytes_ ? size_bytes_ + growth : max_bytes_;
+  trim_above_bytes_ =
+      size_bytes_ + static_cast<int64_t>(static_cast<double>(max_bytes_) * kShareBetweenTrims);
+  if (size_bytes_ <= max_bytes_) trim_above_bytes_ = std::min(trim_above_bytes_, max_bytes_);
   if (!trimmed.ok() && stats_.failed_trims++ == 0) {
     LogWarning("the score cache cannot be trimmed; it may exceed its limit",
                {{"limit_bytes", max_bytes_}, {"error", trimmed}});

@@ -41,7 +41,8 @@ struct ScoreCacheStats {
 class ScoreCache {
  public:
   // Creates the directory if it does not exist. All entries together take at most about max_bytes,
-  // unless old ones cannot be deleted, which is counted and logged once.
+  // plus a twentieth for each further object that writes to the directory, unless old ones cannot
+  // be deleted, which is counted and logged once.
   static absl::StatusOr<std::unique_ptr<ScoreCache>> Open(const std::string& dir,
                                                           int64_t max_bytes);
 
@@ -75,7 +76,7 @@ class ScoreCache {
   mutable absl::Mutex mutex_;
   ScoreCacheStats stats_ ABSL_GUARDED_BY(mutex_);
   int64_t size_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t trim_above_bytes_ ABSL_GUARDED_BY(mutex_);  // above max_bytes_ if Trim has failed
+  int64_t trim_above_bytes_ ABSL_GUARDED_BY(mutex_);  // value of size_bytes_ for the next Trim
   uint64_t num_temporary_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
