@@ -25,6 +25,9 @@ constexpr int64_t kMaxModelsBytes = int64_t{4} << 20;
 // The sequences of the canary; the first is also the probe. Other weights give other probabilities
 // after these tokens. The ids are in every vocabulary.
 constexpr std::pair<int32_t, int32_t> kCanaryTokens[] = {{1, 1}, {2, 3}, {5, 8}, {13, 21}};
+// Not the run's top_k, because runs with another one have the same teacher. Few, because servers
+// may limit it.
+constexpr int64_t kCanaryTopK = 4;
 // Log-probs are rounded to multiples of 1 / kCanarySteps nats, which hides the rounding errors of
 // float32, about 1e-5. It does not hide those of bfloat16 logits, which differ by 0.06 and more
 // between batches: rounding that coarse would hide other weights as well. FindCanary asks twice to
@@ -142,7 +145,7 @@ absl::StatusOr<TeacherInfo> HttpScoreTransport::Ask(size_t endpoint, absl::Durat
   info.supports_entropy = false;
   info.sends_tail = false;
   TAOPD_ASSIGN_OR_RETURN(const TeacherScores scores,
-                         Probe(endpoint, kCanaryTokens[0], info, timeout));
+                         Probe(endpoint, kCanaryTokens[0], options_.probe_top_k, info, timeout));
   info.revision = scores.revision;
   TAOPD_RETURN_IF_ERROR(FindCanary(endpoint, timeout, &info));
   return info;
@@ -150,13 +153,13 @@ absl::StatusOr<TeacherInfo> HttpScoreTransport::Ask(size_t endpoint, absl::Durat
 
 absl::StatusOr<TeacherScores> HttpScoreTransport::Probe(size_t endpoint,
                                                         std::pair<int32_t, int32_t> tokens,
-                                                        const TeacherInfo& info,
+                                                        int64_t top_k, const TeacherInfo& info,
                                                         absl::Duration timeout) {
   TeacherRequest probe;
   probe.request_id = "probe";
   probe.token_ids = {tokens.first, tokens.second};
   probe.score_start = 1;
-  probe.top_k = static_cast<int32_t>(options_.probe_top_k);
+  probe.top_k = static_cast<int32_t>(top_k);
   absl::StatusOr<TeacherScores> scores = Send(endpoint, probe, info.model_name, timeout).scores;
   // A server that refuses this request refuses all scoring.
   if (absl::IsInvalidArgument(scores.status()))
@@ -178,7 +181,8 @@ absl::StatusOr<std::string> HttpScoreTransport::AskCanary(size_t endpoint, const
     hash.Update(std::as_bytes(std::span(&step, 1)));
   };
   for (const auto& tokens : kCanaryTokens) {
-    TAOPD_ASSIGN_OR_RETURN(TeacherScores scores, Probe(endpoint, tokens, info, timeout));
+    TAOPD_ASSIGN_OR_RETURN(TeacherScores scores,
+                           Probe(endpoint, tokens, kCanaryTopK, info, timeout));
     // The order of ids with equal log-probs may differ, so the ids are left out.
     std::sort(scores.log_probs.begin(), scores.log_probs.end());
     for (const float log_prob : scores.log_probs) add(log_prob);

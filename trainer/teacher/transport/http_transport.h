@@ -47,7 +47,8 @@ class HttpScoreTransport final : public ScoreTransport {
   absl::StatusOr<TeacherInfo> Ask(size_t endpoint, absl::Duration timeout);
   // Returns the verified scores of two tokens.
   absl::StatusOr<TeacherScores> Probe(size_t endpoint, std::pair<int32_t, int32_t> tokens,
-                                      const TeacherInfo& info, absl::Duration timeout);
+                                      int64_t top_k, const TeacherInfo& info,
+                                      absl::Duration timeout);
   // Returns a hash of the scores of all canary requests.
   absl::StatusOr<std::string> AskCanary(size_t endpoint, const TeacherInfo& info,
                                         absl::Duration timeout);

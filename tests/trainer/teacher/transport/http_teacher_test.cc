@@ -236,6 +236,9 @@ TEST_P(HttpTeacherTest, TheCanaryTellsWeightsApart) {
   EXPECT_EQ(connect(rounded).canary, info.canary) << "sums in another order";
   EXPECT_NE(connect(other).canary, info.canary);
   EXPECT_EQ(connect(other).revision, info.revision);
+  TeacherClientOptions fewer = FastHttpOptions(teacher_);
+  fewer.probe_top_k = 1;
+  EXPECT_EQ(InfoOf(fewer).canary, info.canary) << "the run has another teacher.top_k";
 }
 
 TEST_P(HttpTeacherTest, ScoresThatJumpHaveNoCanary) {

@@ -79,7 +79,7 @@ TEST_F(TlsTest, HttpIsEncrypted) {
   });
   server.Post("/v1/completions", [](const httplib::Request& request, httplib::Response& response) {
     const auto token = nlohmann::json::parse(request.body).at("prompt").at(1).get<int>();
-    const nlohmann::json scores = {{Concat(token), {{"logprob", -1.0}}}};
+    const nlohmann::json scores = {{Concat(token), -1.0}, {"90", -9.0}, {"91", -9.0}, {"92", -9.0}};
     response.set_content(
         nlohmann::json{{"choices", {{{"prompt_logprobs", {nullptr, scores}}}}}}.dump(),
         "application/json");
@@ -87,7 +87,7 @@ TEST_F(TlsTest, HttpIsEncrypted) {
   const HttpListener listener(&server);
 
   TeacherClientOptions options = Options("vllm+https", listener.port());
-  options.probe_top_k = 0;
+  options.probe_top_k = 4;
   const auto connect = [&](absl::Duration timeout) {
     auto client = MakeNetworkTeacherClient(options);
     return client.ok() ? (*client)->Connect(timeout).status() : client.status();
