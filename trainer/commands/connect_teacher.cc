@@ -43,7 +43,7 @@ absl::StatusOr<std::unique_ptr<TeacherClient>> MakeServerClient(
                                   "teacher.cache_dir"));
   if (config.cache_only) client.reset();
   return std::make_unique<CachedTeacherClient>(std::move(cache), options.endpoints,
-                                               std::move(client), options.revision);
+                                               std::move(client), options.revision, options.model);
 }
 
 // Makes the client of one teacher. `self` is null if the command has no student.

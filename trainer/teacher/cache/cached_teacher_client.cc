@@ -10,10 +10,11 @@ namespace taopd {
 CachedTeacherClient::CachedTeacherClient(std::unique_ptr<ScoreCache> cache,
                                          std::vector<std::string> endpoints,
                                          std::unique_ptr<TeacherClient> teacher,
-                                         std::string revision)
+                                         std::string revision, std::string model)
     : cache_(std::move(cache)),
       endpoints_(std::move(endpoints)),
       expected_revision_(std::move(revision)),
+      model_(std::move(model)),
       has_teacher_(teacher != nullptr),
       teacher_(std::move(teacher)) {}
 
@@ -35,12 +36,13 @@ absl::StatusOr<TeacherInfo> CachedTeacherClient::Connect(absl::Duration timeout)
     info = teacher_->Connect(timeout);
     if (!info.ok()) return info;
     const absl::Status stored =
-        info->has_stable_scores ? cache_->PutTeacher(endpoints_, *info) : absl::OkStatus();
+        info->has_stable_scores ? cache_->PutTeacher(endpoints_, model_, *info) : absl::OkStatus();
     if (!stored.ok()) LogWarning("the score cache cannot be written", {{"error", stored}});
   } else {
-    info = cache_->FindTeacher(endpoints_);
+    info = cache_->FindTeacher(endpoints_, model_);
     if (!info.ok()) {
-      return FailedPrecondition("the score cache has no teacher at ", endpoints_[0], ": ",
+      return FailedPrecondition("the score cache has no teacher at ", endpoints_[0],
+                                model_.empty() ? "" : " with teacher.model = ", model_, ": ",
                                 info.status().message());
     }
     if (!expected_revision_.empty() && info->revision != expected_revision_) {

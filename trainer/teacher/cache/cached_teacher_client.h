@@ -20,12 +20,13 @@ namespace taopd {
 
 class CachedTeacherClient final : public TeacherClient {
  public:
-  // `endpoints` name the teacher in the cache. If `teacher` is null, Connect returns the
-  // information in the cache, and a request that is not cached gets FAILED_PRECONDITION. Connect
-  // returns INVALID_ARGUMENT if `revision` is not empty and the cache has the teacher with another
-  // revision.
+  // `endpoints` and `model` (teacher.model) name the teacher in the cache. If `teacher` is null,
+  // Connect returns the information in the cache, and a request that is not cached gets
+  // FAILED_PRECONDITION. Connect returns INVALID_ARGUMENT if `revision` is not empty and the cache
+  // has the teacher with another revision.
   CachedTeacherClient(std::unique_ptr<ScoreCache> cache, std::vector<std::string> endpoints,
-                      std::unique_ptr<TeacherClient> teacher, std::string revision = "");
+                      std::unique_ptr<TeacherClient> teacher, std::string revision = "",
+                      std::string model = "");
   ~CachedTeacherClient() override;
 
   absl::StatusOr<TeacherInfo> Connect(absl::Duration timeout) override;
@@ -41,6 +42,7 @@ class CachedTeacherClient final : public TeacherClient {
   const std::unique_ptr<ScoreCache> cache_;
   const std::vector<std::string> endpoints_;
   const std::string expected_revision_;
+  const std::string model_;
   const bool has_teacher_;
   mutable absl::Mutex mutex_;
   std::string revision_ ABSL_GUARDED_BY(mutex_);  // empty until Connect has succeeded

@@ -49,8 +49,7 @@ bool IsHex(std::string_view text, size_t num_digits) {
          text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-// Returns the entries of the cache. Deletes temporary files of dead processes. Leaves alone files
-// with other names, which are not the cache's.
+// Returns the entries of the cache. Deletes its temporary files of dead processes.
 std::vector<CacheFile> ListEntries(const std::string& dir) {
   std::vector<CacheFile> files;
   const auto folders = ListDirectory(dir);
@@ -116,11 +115,12 @@ void ForEachMember(Info& info, const Visit& visit) {
   visit("canary", info.canary);
 }
 
-std::string TeacherFileName(const std::vector<std::string>& endpoints) {
+std::string TeacherFileName(const std::vector<std::string>& endpoints, const std::string& model) {
   std::vector<std::string> sorted = endpoints;
   std::sort(sorted.begin(), sorted.end());
   std::string text;
   for (const std::string& endpoint : sorted) text += endpoint + "\n";
+  if (!model.empty()) text += "model " + model + "\n";
   return Sha256Hex(text) + ".json";
 }
 
@@ -259,9 +259,10 @@ absl::Status ScoreCache::DeleteOldEntries() {
   return status;
 }
 
-absl::StatusOr<TeacherInfo> ScoreCache::FindTeacher(
-    const std::vector<std::string>& endpoints) const {
-  const std::string path = Concat(dir_, "/", kTeachersFolder, "/", TeacherFileName(endpoints));
+absl::StatusOr<TeacherInfo> ScoreCache::FindTeacher(const std::vector<std::string>& endpoints,
+                                                    const std::string& model) const {
+  const std::string path =
+      Concat(dir_, "/", kTeachersFolder, "/", TeacherFileName(endpoints, model));
   TAOPD_ASSIGN_OR_RETURN(const nlohmann::json json, ReadJsonFile(path));
   try {
     TeacherInfo info;
@@ -273,11 +274,14 @@ absl::StatusOr<TeacherInfo> ScoreCache::FindTeacher(
 }
 
 absl::Status ScoreCache::PutTeacher(const std::vector<std::string>& endpoints,
-                                    const TeacherInfo& info) const {
+                                    const std::string& model, TeacherInfo info) const {
+  const absl::StatusOr<TeacherInfo> known = FindTeacher(endpoints, model);
+  if (known.ok() && known->Identity() == info.Identity())
+    info.max_top_k = std::max(info.max_top_k, known->max_top_k);
   nlohmann::ordered_json json = {{"endpoints", endpoints}};
   ForEachMember(info, [&json](const char* name, const auto& member) { json[name] = member; });
   return WriteFileAtomically(
-      Concat(dir_, "/", kTeachersFolder, "/", TeacherFileName(endpoints)),
+      Concat(dir_, "/", kTeachersFolder, "/", TeacherFileName(endpoints, model)),
       json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
 

@@ -53,9 +53,13 @@ class ScoreCache {
   void Put(const TeacherRequest& request, const std::string& identity, const TeacherScores& scores);
 
   // Returns the last known information on the teacher at these endpoints, or NOT_FOUND if there is
-  // none.
-  absl::StatusOr<TeacherInfo> FindTeacher(const std::vector<std::string>& endpoints) const;
-  absl::Status PutTeacher(const std::vector<std::string>& endpoints, const TeacherInfo& info) const;
+  // none. `model` is what the servers were asked for (teacher.model), or empty.
+  absl::StatusOr<TeacherInfo> FindTeacher(const std::vector<std::string>& endpoints,
+                                          const std::string& model) const;
+  // Keeps a larger max_top_k that is known of the same teacher, because that of vLLM and SGLang is
+  // what a run has asked for, and the cache has the scores of all runs.
+  absl::Status PutTeacher(const std::vector<std::string>& endpoints, const std::string& model,
+                          TeacherInfo info) const;
 
   ScoreCacheStats stats() const;
   // Returns the size of the entries as far as this process knows it.

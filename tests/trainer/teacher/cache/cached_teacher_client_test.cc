@@ -132,6 +132,8 @@ TEST_F(CachedTeacherTest, ARunIsReplayedWithoutATeacher) {
   EXPECT_OK(MakeClient(false, "rev-1")->Connect(absl::Seconds(20)));
   EXPECT_ERROR(MakeClient(false, "rev-2")->Connect(absl::Seconds(20)), kInvalidArgument,
                "the revision \"rev-1\" instead of \"rev-2\"");
+  CachedTeacherClient other(OpenCache(), {teacher_.endpoint()}, nullptr, "", "z");
+  EXPECT_ERROR(other.Connect(absl::Seconds(20)), kFailedPrecondition, "with teacher.model = z");
 }
 
 TEST_F(CachedTeacherTest, AnUnknownTeacherIsNamed) {
