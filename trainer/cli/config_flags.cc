@@ -56,7 +56,8 @@ std::shared_ptr<RunFlags> RunFlags::AddTo(CLI::App* app) {
                      ->transform(value);
   app->add_option("--allow-change", mode->allow_change,
                   "With --resume: permit a change of this setting, or of data_fingerprint, "
-                  "data_val_fingerprint, tokenizer_hash or teacher_revision (repeatable)")
+                  "data_val_fingerprint, tokenizer_hash, teacher_revision or teacher_canary "
+                  "(repeatable)")
       ->expected(1)
       ->take_all()
       ->needs(resume);

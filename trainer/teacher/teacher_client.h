@@ -44,7 +44,7 @@ struct TeacherInfo {
   // False if the canary's scores differed between two requests; such scores are not cached.
   bool has_stable_scores = true;
 
-  // Returns the revision with the canary, by which a cache and a resumed run identify the teacher.
+  // Returns the revision with the canary, by which a cache identifies the teacher.
   std::string Identity() const {
     return canary.empty() ? revision : revision + " canary " + canary;
   }

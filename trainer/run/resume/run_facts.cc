@@ -1,5 +1,7 @@
 #include "trainer/run/resume/run_facts.h"
 
+#include <absl/strings/str_split.h>
+
 #include <span>
 
 #include "common/base/log.h"
@@ -74,6 +76,18 @@ absl::StatusOr<RunFacts> FactsOfData(const std::vector<PromptRecord>& records, c
   // Checkpoints do not hold the base.
   if (!student.base_revision.empty())
     facts.push_back({"base_revision", student.base_revision, false});
+  return facts;
+}
+
+RunFacts FactsOfTeacher(const TeacherInfo& teacher) {
+  RunFacts facts = {{"teacher_revision", teacher.revision, false}};
+  for (const absl::string_view canary : absl::StrSplit(teacher.canary, ',', absl::SkipEmpty())) {
+    // It may be NAME=CANARY (RoutingTeacherClient). Without a name, equals + 1 is 0.
+    const size_t equals = canary.find('=');
+    const std::string name(equals == canary.npos ? "" : canary.substr(0, equals));
+    facts.push_back({name.empty() ? "teacher_canary" : "teacher_canary." + name,
+                     std::string(canary.substr(equals + 1)), false});
+  }
   return facts;
 }
 

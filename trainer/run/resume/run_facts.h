@@ -8,6 +8,7 @@
 #include "trainer/data/prompt_dataset.h"
 #include "trainer/run/resume/resume_check.h"
 #include "trainer/student/student.h"
+#include "trainer/teacher/teacher_client.h"
 
 namespace taopd {
 
@@ -30,5 +31,9 @@ std::string DataFingerprint(const std::vector<PromptRecord>& records, const Data
 absl::StatusOr<RunFacts> FactsOfData(const std::vector<PromptRecord>& records, const DataUse& use,
                                      const std::vector<std::string>& val, const Student& student,
                                      const std::string& tokenizer_dir);
+
+// Returns teacher_revision and, if there is a canary, teacher_canary, or teacher_canary.math for
+// one of several teachers. A server may have a canary in only one of two runs (TeacherInfo).
+RunFacts FactsOfTeacher(const TeacherInfo& teacher);
 
 }  // namespace taopd

@@ -40,6 +40,15 @@ std::string FactOf(const RunFacts& facts, const std::string& name) {
   return "none";
 }
 
+TEST(FactsOfTeacher, ACanaryIsComparedIfBothRunsHaveIt) {
+  const auto facts = [](const char* canary) { return FactsOfTeacher({.canary = canary}); };
+  EXPECT_TRUE(ChangesSince(facts(""), facts("1f")).empty());
+  EXPECT_TRUE(ChangesSince(facts("1f"), facts("")).empty());
+  EXPECT_EQ(ChangesSince(facts("1f"), facts("2f")).at(0).name, "teacher_canary");
+  EXPECT_TRUE(ChangesSince(facts("math=1f"), facts("math=1f,code=3f")).empty());
+  EXPECT_EQ(ChangesSince(facts("a=1,b=2"), facts("a=1,b=3")).at(0).name, "teacher_canary.b");
+}
+
 // A resumed run has the tokenizer of its checkpoint, but the tokenizer's origin counts.
 TEST(FactsOfData, TheTokenizerIsThatOfTheStart) {
   const TempDir dir;

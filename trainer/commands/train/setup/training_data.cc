@@ -86,7 +86,7 @@ absl::StatusOr<RunFacts> FactsOfRun(TrainingParts* parts) {
                                                               : std::vector<std::string>(),
                   parts->run.student(),
                   student.tokenizer.empty() ? student.model : student.tokenizer));
-  facts.push_back({"teacher_revision", parts->teacher.info.Identity(), false});
+  for (RunFact& fact : FactsOfTeacher(parts->teacher.info)) facts.push_back(std::move(fact));
   return facts;
 }
 
