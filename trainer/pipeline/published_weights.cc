@@ -96,8 +96,10 @@ absl::StatusOr<std::shared_ptr<const PolicyWeights>> PublishedWeights::Publish(i
   // After a roll-back, a slow worker may still use the first directory of this version, which is
   // removed when the worker releases it. The number distinguishes the two.
   weights->directory = Concat(directory_, "/", weights->version, "-", ++num_published_);
-  TAOPD_RETURN_IF_ERROR(
-      Annotate(SaveSnapshot(snapshot, weights->directory), "rollout.weights_dir"));
+  const absl::Status saved =
+      Annotate(SaveSnapshot(snapshot, weights->directory), "rollout.weights_dir");
+  if (absl::IsResourceExhausted(saved)) return absl::AbortedError(saved.message());
+  TAOPD_RETURN_IF_ERROR(saved);
   if (engine_->needs_probe()) weights->probe = MakeWeightProbe(student_);
   // The directory is removed when the last worker that reads it has released the weights.
   return std::shared_ptr<const PolicyWeights>(weights.release(), [](const PolicyWeights* old) {

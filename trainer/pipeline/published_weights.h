@@ -24,7 +24,8 @@ class PublishedWeights final : public RolloutWeights {
   PublishedWeights(Decoder* student, RemoteRolloutEngine* engine, std::string directory);
   ~PublishedWeights() override;
 
-  // Writes the weights and gives them to the engine; an error goes there as well.
+  // Writes the weights and gives them to the engine; an error goes there as well. That of a full
+  // disk is ABORTED (kExitStorage), because RESOURCE_EXHAUSTED stands for the memory of a step.
   void Take(int64_t version) override;
   int64_t version() const override { return version_.load(); }
 

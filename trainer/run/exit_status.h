@@ -52,6 +52,7 @@ inline bool IsServerAway(const absl::Status& status) {
 // Returns the exit code of a run whose step, or a rollout of a later one, has failed with `status`.
 inline ExitCode CodeOfFailedStep(const absl::Status& status) {
   if (IsServerAway(status)) return kExitUnavailable;
+  if (absl::IsAborted(status)) return kExitStorage;  // of PublishedWeights
   const bool is_of_data = absl::IsFailedPrecondition(status) || absl::IsDataLoss(status) ||
                           absl::IsInvalidArgument(status);
   if (is_of_data) return kExitData;

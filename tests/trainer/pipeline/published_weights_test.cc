@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/io/safetensors/safetensors.h"
+#include "tests/common/io/file_size_limit.h"
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 #include "tests/trainer/step/tiny_training.h"
@@ -77,6 +78,11 @@ TEST(PublishedWeights, AProbeIsComputedOnlyForWorkersThatCompareIt) {
       const PolicyWeights again = worker->Wait(3);
       EXPECT_EQ(again.version, first.version);
       EXPECT_NE(again.directory, first.directory) << "who lets go of one would remove the other";
+      const FileSizeLimit full_disk(1024);
+      published.Take(5);
+      engine.Generate({{.prompt_ids = {1}, .policy_version = 5}}, [](int64_t, const auto& rollout) {
+        EXPECT_ERROR(rollout, kAborted, "rollout.weights_dir: cannot write");
+      });
     }
     EXPECT_FALSE(std::filesystem::exists(dir.File("weights"))) << "something is left";
   }

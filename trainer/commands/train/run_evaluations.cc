@@ -239,6 +239,7 @@ absl::Status RunEvaluations::Failed(int64_t step, const absl::Status& status) {
     return lifecycle_.Stopped();
   }
   const ExitCode code = IsServerAway(status)       ? kExitUnavailable
+                        : absl::IsAborted(status)  ? kExitStorage  // of PublishedWeights
                         : absl::IsInternal(status) ? kExitInternal
                                                    : kExitData;
   return WithExitCode(code, Annotate(status, "evaluation"));

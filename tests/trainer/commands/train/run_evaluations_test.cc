@@ -114,7 +114,8 @@ TEST_F(RunEvaluationsTest, AFailureSavesTheStepAndHasTheCodeOfItsCause) {
   int64_t step = 0;
   for (const auto& [cause, code] :
        {std::pair(kUnavailable, kExitUnavailable), std::pair(kInternal, kExitInternal),
-        std::pair(kInvalidArgument, kExitData), std::pair(kResourceExhausted, kExitOutOfMemory)}) {
+        std::pair(kAborted, kExitStorage), std::pair(kInvalidArgument, kExitData),
+        std::pair(kResourceExhausted, kExitOutOfMemory)}) {
     const absl::Status error(cause, "as told");
     teacher_.client = std::make_unique<ScriptedTeacher>(
         [error](const TeacherRequest&, const ScriptedTeacher::Done& done) { done(error); });
