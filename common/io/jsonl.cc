@@ -21,7 +21,8 @@ namespace {
 template <typename Json>
 class LimitedBuilder {
  public:
-  LimitedBuilder(Json* root, int64_t max_bytes) : root_(root), max_bytes_(max_bytes) {}
+  LimitedBuilder(Json* root, int64_t max_bytes, int64_t max_values)
+      : root_(root), max_bytes_(max_bytes), max_values_(max_values) {}
   const std::string& error() const { return error_; }
 
   // The names are the library's.
@@ -88,8 +89,8 @@ class LimitedBuilder {
   template <typename T>
   Json* Add(T&& value) {
     if (!Take(sizeof(Json))) return nullptr;
-    if (++num_values_ > kMaxJsonValues) {
-      Fail(Concat("more than the limit of ", kMaxJsonValues, " values"));
+    if (++num_values_ > max_values_) {
+      Fail(Concat("more than the limit of ", max_values_, " values"));
       return nullptr;
     }
     Json* place = root_;
@@ -116,6 +117,7 @@ class LimitedBuilder {
   std::vector<std::unordered_set<std::string>> keys_;  // the keys of open_, if objects are ordered
   Json* slot_ = nullptr;                               // where the value of the last key goes
   const int64_t max_bytes_;
+  const int64_t max_values_;
   int64_t num_bytes_ = 0;  // estimated
   int64_t num_values_ = 0;
   std::string error_;
@@ -158,13 +160,14 @@ absl::Status ReadLines(
 
 template <typename Json>
 absl::StatusOr<Json> Parse(const std::string& text, const std::string& source,
-                           int64_t max_value_bytes) {
+                           int64_t max_value_bytes = INT64_MAX,
+                           int64_t max_values = kMaxJsonValues) {
   // The library treats a NUL byte as the end of the text and would ignore the rest.
   if (const size_t nul = text.find('\0'); nul != std::string::npos) {
     return InvalidArgument(source, ": not JSON: NUL byte at offset ", nul);
   }
   Json value;
-  LimitedBuilder<Json> builder(&value, max_value_bytes);
+  LimitedBuilder<Json> builder(&value, max_value_bytes, max_values);
   if (!Json::sax_parse(text, &builder)) {
     return InvalidArgument(source, ": not JSON: ", builder.error());
   }
@@ -176,7 +179,7 @@ absl::Status ReadValues(const std::string& path,
                         const std::function<absl::Status(const Json& value, int64_t line)>& row) {
   return ReadLines(path, [&](const std::string& text, int64_t line) -> absl::Status {
     const std::string where = Concat(path, ":", line);
-    TAOPD_ASSIGN_OR_RETURN(const Json value, Parse<Json>(text, where, INT64_MAX));
+    TAOPD_ASSIGN_OR_RETURN(const Json value, Parse<Json>(text, where));
     return Annotate(row(value, line), where);
   });
 }
@@ -184,8 +187,8 @@ absl::Status ReadValues(const std::string& path,
 }  // namespace
 
 absl::StatusOr<nlohmann::json> ParseJson(const std::string& text, const std::string& source,
-                                         int64_t max_value_bytes) {
-  return Parse<nlohmann::json>(text, source, max_value_bytes);
+                                         int64_t max_value_bytes, int64_t max_values) {
+  return Parse<nlohmann::json>(text, source, max_value_bytes, max_values);
 }
 
 absl::StatusOr<nlohmann::ordered_json> ParseOrderedJson(const std::string& text,

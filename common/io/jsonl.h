@@ -24,9 +24,11 @@ inline constexpr size_t kMaxOrderedJsonKeys = 10'000;
 
 // Parses one JSON text. Returns INVALID_ARGUMENT if it is malformed or exceeds a limit. `source`
 // names the text in messages. Integers beyond 64 bits become floating-point numbers, so callers
-// must check is_number_integer(). `max_value_bytes` approximately limits the memory of the value.
+// must check is_number_integer(). `max_value_bytes` approximately limits the memory of the value;
+// `max_values` is for texts whose size the caller limits.
 absl::StatusOr<nlohmann::json> ParseJson(const std::string& text, const std::string& source,
-                                         int64_t max_value_bytes = INT64_MAX);
+                                         int64_t max_value_bytes = INT64_MAX,
+                                         int64_t max_values = kMaxJsonValues);
 // Parses like ParseJson, but keeps the keys of objects in the order of the text.
 absl::StatusOr<nlohmann::ordered_json> ParseOrderedJson(const std::string& text,
                                                         const std::string& source,

@@ -63,7 +63,7 @@ class SglangProtocol final : public HttpProtocol {
 
   absl::StatusOr<TeacherScores> ParseReply(const std::string& body, const TeacherRequest& request,
                                            const std::string& model) const override {
-    const auto reply = ParseJson(body, "teacher reply");
+    const auto reply = ParseJson(body, "teacher reply", INT64_MAX, MaxReplyValues(request));
     if (!reply.ok()) return DataLoss(reply.status().message());
     if (!reply->is_object() || !reply->contains("meta_info") ||
         !reply->at("meta_info").is_object()) {

@@ -2,7 +2,14 @@
 
 #include <utility>
 
+#include "common/io/jsonl.h"
+
 namespace taopd {
+
+int64_t MaxReplyValues(const TeacherRequest& request) {
+  const auto num_tokens = static_cast<int64_t>(request.token_ids.size());
+  return kMaxJsonValues + num_tokens * (4 * (int64_t{request.top_k} + 1) + 1);
+}
 
 absl::StatusOr<TeacherEndpoint> ParseTeacherEndpoint(const std::string& text) {
   TAOPD_ASSIGN_OR_RETURN(auto parsed, ParseEndpoint("teacher", kTeacherProtocols, text));

@@ -40,6 +40,9 @@ class HttpProtocol {
   virtual int64_t MaxReplyBytes(int64_t num_tokens, int64_t num_rows, int64_t top_k) const = 0;
 };
 
+// Returns ParseJson's limit for a 200 reply, whose entries take up to four values each.
+int64_t MaxReplyValues(const TeacherRequest& request);
+
 // vLLM: POST /v1/completions with prompt_logprobs. Its two frontends reply in different shapes.
 std::unique_ptr<HttpProtocol> MakeVllmProtocol();
 // SGLang: POST /generate with return_logprob.

@@ -98,7 +98,7 @@ class VllmProtocol final : public HttpProtocol {
 
   absl::StatusOr<TeacherScores> ParseReply(const std::string& body, const TeacherRequest& request,
                                            const std::string& model) const override {
-    const auto reply = ParseJson(body, "teacher reply");
+    const auto reply = ParseJson(body, "teacher reply", INT64_MAX, MaxReplyValues(request));
     if (!reply.ok()) return DataLoss(reply.status().message());
     if (!reply->is_object()) return BadReply("not a JSON object");
     const auto choices = reply->find("choices");

@@ -7,6 +7,19 @@
 namespace taopd::testing {
 namespace {
 
+TEST(ProtocolTest, AReplyMayHaveMoreValuesThanOtherTexts) {
+  constexpr int32_t kTopK = 1'000'000;
+  TeacherRequest request = {.token_ids = {1, 2, 2}, .top_k = kTopK};
+  std::string row = "[-1,0,0]";
+  for (int i = 1; i < kTopK; ++i) row += ",[-1,0,0]";
+  const std::string body =
+      Concat(R"({"meta_info":{"input_token_logprobs":[null,[-1,2,null],[-1,2,null]],)",
+             R"("input_top_logprobs":[null,[)", row, "],[", row, "]]}}");
+  ASSERT_OK_AND_ASSIGN(const TeacherScores scores,
+                       MakeSglangProtocol()->ParseReply(body, request, "m"));
+  EXPECT_EQ(scores.ids.size(), size_t{2 * kTopK});
+}
+
 TEST(EndpointTest, BecomesATarget) {
   EXPECT_EQ(ParseTeacherEndpoint("grpc://teacher-0.teachers:50051")->GrpcTarget(),
             "dns:///teacher-0.teachers:50051");
