@@ -70,12 +70,14 @@ int64_t NumResponses(const EvalConfig& config, const ResponsesBySource& n_by_sou
   return found == n_by_source.end() ? config.n : found->second;
 }
 
-// Returns the prompt as readable text.
-std::string PromptText(const PromptRecord& problem) {
+// Returns the prompt as readable text: messages that a server renders, and ids without a tokenizer,
+// as JSON.
+std::string PromptText(const PromptRecord& problem, const Tokenizer* tokenizer) {
   if (!problem.prompt.empty()) return problem.prompt;
   if (!problem.messages.is_null())
     return problem.messages.dump(-1, ' ', false, Json::error_handler_t::replace);
-  return Json(problem.prompt_ids).dump();
+  return tokenizer != nullptr ? tokenizer->Decode(problem.prompt_ids, /*skip_special_tokens=*/false)
+                              : Json(problem.prompt_ids).dump();
 }
 
 class AccuracyEvaluation {
@@ -122,7 +124,8 @@ absl::Status AccuracyEvaluation::Plan(const ResponsesBySource& n_by_source) {
     for (int64_t sample = 0; sample < n; ++sample) {
       const bool shown = static_cast<int64_t>(samples_.size()) < run_.config->num_samples;
       if (shown) {
-        samples_.push_back({problem.id, PromptText(problem), "", problem.answer, false});
+        samples_.push_back(
+            {problem.id, PromptText(problem, run_.tokenizer), "", problem.answer, false});
         place_of_sample_.emplace_back(p, sample);
       }
       if (!IsMine(p)) continue;
@@ -166,15 +169,14 @@ absl::Status AccuracyEvaluation::GenerateAndGrade() {
   // The queue is shared, because the thread that puts the last response may still be inside Put
   // when this function returns.
   const auto queue = std::make_shared<ResponseQueue>();
-  run_.source->Generate(tasks_, sampling,
-                        [queue, this](size_t index, absl::StatusOr<EvalResponse> response) {
-                          if (judge_ == nullptr || !response.ok())
-                            return queue->Put(index, std::move(response));
-                          judge_->Judge(tasks_[index], *std::move(response),
-                                        [queue, index](absl::StatusOr<EvalResponse> judged) {
-                                          queue->Put(index, std::move(judged));
-                                        });
-                        });
+  run_.source->Generate(
+      tasks_, sampling, [queue, this](size_t index, absl::StatusOr<EvalResponse> response) {
+        if (judge_ == nullptr || !response.ok()) return queue->Put(index, std::move(response));
+        judge_->Judge(tasks_[index], PromptText(*tasks_[index].problem, run_.tokenizer),
+                      *std::move(response), [queue, index](absl::StatusOr<EvalResponse> judged) {
+                        queue->Put(index, std::move(judged));
+                      });
+      });
   const auto num_tasks = static_cast<int64_t>(tasks_.size());
   absl::Status failure;
   bool is_stopped = false, is_cancelled = false;
@@ -234,7 +236,7 @@ absl::Status AccuracyEvaluation::Grade(size_t task_index, const EvalResponse& re
                                                   {"sample", task.sample},
                                                   {"id", problem.id},
                                                   {"source", problem.source},
-                                                  {"prompt", PromptText(problem)},
+                                                  {"prompt", PromptText(problem, run_.tokenizer)},
                                                   {"response", response.text},
                                                   {"answer", problem.answer},
                                                   {"extracted", verdict.extracted},

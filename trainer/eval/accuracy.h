@@ -75,7 +75,8 @@ struct AccuracyRun {
   uint64_t seed = 0;
   const std::vector<PromptRecord>* problems = nullptr;
   ResponseSource* source = nullptr;
-  EvalJournal* journal = nullptr;  // if null, responses are not kept
+  const Tokenizer* tokenizer = nullptr;  // decodes prompts of token ids; may be null
+  EvalJournal* journal = nullptr;        // if null, responses are not kept
   // If true, a failure to write a response to the journal is not an error.
   bool journal_may_fail = false;
   AccuracyPart part = {};

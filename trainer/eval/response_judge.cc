@@ -13,11 +13,11 @@ absl::StatusOr<std::unique_ptr<ResponseJudge>> ResponseJudge::Make(const std::st
   return std::make_unique<ResponseJudge>(std::move(options));
 }
 
-void ResponseJudge::Judge(const EvalTask& task, EvalResponse response,
+void ResponseJudge::Judge(const EvalTask& task, const std::string& prompt, EvalResponse response,
                           std::function<void(absl::StatusOr<EvalResponse>)> done) {
   const PromptRecord& problem = *task.problem;
   RewardSample sample = {.id = Concat("problem-", task.problem_index, "-", task.sample),
-                         .prompt = problem.prompt,
+                         .prompt = prompt,
                          .response = response.text,
                          .answer = problem.answer,
                          .source = problem.source};

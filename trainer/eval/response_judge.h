@@ -22,7 +22,7 @@ class ResponseJudge {
   explicit ResponseJudge(HttpRewardOptions options) : server_(std::move(options)) {}
 
   // Fills response.reward and passes it on, or passes on the server's error (http_reward.h).
-  void Judge(const EvalTask& task, EvalResponse response,
+  void Judge(const EvalTask& task, const std::string& prompt, EvalResponse response,
              std::function<void(absl::StatusOr<EvalResponse>)> done);
   // Ends the open requests soon, with CANCELLED.
   void Cancel() { server_.CancelAll(); }

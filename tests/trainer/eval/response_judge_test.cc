@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 #include "tests/trainer/reward/reward_server.h"
 #include "trainer/eval/accuracy.h"
@@ -35,9 +36,10 @@ class ResponseJudgeTest : public ::testing::Test {
       problems_.push_back(problem);
     }
   }
-  absl::StatusOr<EvalResult> Evaluate(const std::string& url, int64_t n = 1) {
+  absl::StatusOr<EvalResult> Evaluate(const std::string& url, int64_t n = 1,
+                                      const Tokenizer* tokenizer = nullptr) {
     const EvalConfig config = {.n = n, .grader = url};
-    AccuracyRun run = {.config = &config, .problems = &problems_};
+    AccuracyRun run = {.config = &config, .problems = &problems_, .tokenizer = tokenizer};
     AnswerSource source;
     run.source = &source;
     return EvaluateAccuracy(run);
@@ -65,6 +67,21 @@ TEST_F(ResponseJudgeTest, WhatNeedsAnAnswerIsNotMeasured) {
   EXPECT_THAT(names, Not(Contains("eval/no_answer_share")));
   EXPECT_EQ(AccuracyMetricNames({.n = 2, .grader = url}, problems_), names);
   EXPECT_TRUE(std::isnan(result.accuracy.sources[0].majority));
+}
+
+TEST_F(ResponseJudgeTest, ThePromptIsNeverEmpty) {
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Tokenizer> tokenizer,
+                       Tokenizer::Load(SourcePath("tests/common/text/data/qwen2_toy")));
+  problems_.resize(2);
+  problems_[0].messages = {{{"content", "hi"}}};
+  problems_[1].prompt_ids = tokenizer->Encode("hello");
+  RewardServer server([](const nlohmann::json& request, httplib::Response& response) {
+    const nlohmann::json& sample = request.at("samples").at(0);
+    const bool is_chat = sample.at("id") == "problem-0-0";
+    EXPECT_EQ(sample.at("prompt"), is_chat ? R"([{"content":"hi"}])" : "hello");
+    RewardServer::Right(request, response);
+  });
+  EXPECT_OK(Evaluate(server.Options().url, 1, tokenizer.get()));
 }
 
 TEST_F(ResponseJudgeTest, AServerThatRefusesEndsTheEvaluation) {

@@ -48,10 +48,10 @@ Result FromMeasure(Result result) {
   return WithExitCode(is_away ? kExitUnavailable : kExitData, std::move(result));
 }
 
-// Grades the responses of `source` and records them in the journal.
+// Grades the responses of `source` and records them in the journal. `tokenizer` may be null.
 absl::Status GradeResponses(const TrainConfig& config, const EvalRequest& request,
                             const std::string& model, const PromptDataset& problems,
-                            ResponseSource* source) {
+                            const Tokenizer* tokenizer, ResponseSource* source) {
   TAOPD_ASSIGN_OR_RETURN(const auto evaluation,
                          BadData(DescribeEvaluation(config, request, model)));
   TAOPD_ASSIGN_OR_RETURN(
@@ -63,6 +63,7 @@ absl::Status GradeResponses(const TrainConfig& config, const EvalRequest& reques
                      .seed = static_cast<uint64_t>(config.run.seed),
                      .problems = &problems.records,
                      .source = source,
+                     .tokenizer = tokenizer,
                      .journal = &journal};
   run.on_progress = ProgressLog();
   TAOPD_ASSIGN_OR_RETURN(const EvalResult result, FromMeasure(EvaluateAccuracy(run)));
@@ -95,8 +96,8 @@ absl::Status EvaluateEndpoint(const TrainConfig& config, const EvalRequest& requ
   LogInfo("endpoint", {{"url", request.server.url},
                        {"model", source->model()},
                        {"concurrency", options.concurrency}});
-  const absl::Status measured =
-      GradeResponses(config, request, source->model(), problems, source.get());
+  const absl::Status measured = GradeResponses(config, request, source->model(), problems,
+                                               /*tokenizer=*/nullptr, source.get());
   if (source->num_retries() > 0)
     LogWarning("requests were repeated", {{"count", source->num_retries()}});
   return measured;
@@ -139,7 +140,7 @@ absl::Status EvaluateAnswers(const TrainConfig& config, const EvalRequest& reque
                          BadUsage(Annotate(MakeTorchEngine(student.decoder, options), "eval")));
   LocalRolloutEngine rollout_engine(engine.get());
   LocalSource source(&rollout_engine, student.tokenizer.get());
-  return GradeResponses(config, request, model_dir, problems, &source);
+  return GradeResponses(config, request, model_dir, problems, student.tokenizer.get(), &source);
 }
 
 // Lowers data->max_prompt_length to the positions that a model has besides a response. Returns the
