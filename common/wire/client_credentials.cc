@@ -4,10 +4,21 @@
 
 namespace taopd {
 
+absl::Status CheckApiKey(const std::string& key) {
+  for (const char c : key) {
+    if (c > ' ' && c <= '~') continue;
+    return InvalidArgument(
+        "the API key has a space, a line break or another character that is not printable ASCII");
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::string> ApiKeyFrom(const std::string& variable, const std::string& setting) {
   const char* const key = std::getenv(variable.c_str());
-  if (key != nullptr && *key != '\0') return std::string(key);
-  return InvalidArgument(setting, ": the environment variable ", variable, " is empty or not set");
+  const std::string where = Concat(setting, ": the environment variable ", variable);
+  if (key == nullptr || *key == '\0') return InvalidArgument(where, " is empty or not set");
+  TAOPD_RETURN_IF_ERROR(Annotate(CheckApiKey(key), where));
+  return std::string(key);
 }
 
 }  // namespace taopd

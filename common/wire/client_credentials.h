@@ -16,8 +16,11 @@ struct ClientCredentials {
   std::string tls_key_file;   // the key of that certificate
 };
 
+// Returns INVALID_ARGUMENT if the key has characters that the header of a request cannot carry.
+absl::Status CheckApiKey(const std::string& key);
+
 // Returns the key in an environment variable. Returns INVALID_ARGUMENT, naming the setting, if it
-// is empty or not set.
+// is empty or not set, or the error of CheckApiKey.
 absl::StatusOr<std::string> ApiKeyFrom(const std::string& variable, const std::string& setting);
 
 }  // namespace taopd

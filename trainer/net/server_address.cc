@@ -54,15 +54,6 @@ absl::StatusOr<ServerAddress> ParseServerAddress(std::string text, bool tls, boo
   return server;
 }
 
-absl::Status CheckApiKey(const std::string& key) {
-  for (const char c : key) {
-    if (c > ' ' && c <= '~') continue;
-    return InvalidArgument(
-        "the API key has a space, a line break or another character that is not printable ASCII");
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CheckTlsUse(const std::vector<ServerAddress>& servers,
                          const ClientCredentials& credentials) {
   const auto plain = std::find_if(servers.begin(), servers.end(),

@@ -24,9 +24,6 @@ struct ServerAddress {
 // what is wrong, such as "has no port".
 absl::StatusOr<ServerAddress> ParseServerAddress(std::string text, bool tls, bool is_http);
 
-// Returns INVALID_ARGUMENT if the key has characters that the header of a request cannot carry.
-absl::Status CheckApiKey(const std::string& key);
-
 // Compares the credentials with the servers that they are for. Returns INVALID_ARGUMENT if there
 // are TLS files but no server that uses TLS, which is a mistake of the user. Logs a warning that
 // names the first server to which a key is sent without encryption.

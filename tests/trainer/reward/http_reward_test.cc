@@ -191,6 +191,10 @@ TEST(HttpReward, SettingsThatCannotBeUsedAreNamed) {
   config.api_key_env = "TAOPD_TEST_NO_SUCH_VARIABLE";
   EXPECT_ERROR(HttpReward::Make(config), kInvalidArgument,
                "reward.api_key_env: the environment variable");
+  ::setenv("TAOPD_TEST_KEY", "secret\n", /*overwrite=*/1);
+  config.api_key_env = "TAOPD_TEST_KEY";
+  EXPECT_ERROR(HttpReward::Make(config), kInvalidArgument,
+               "variable TAOPD_TEST_KEY: the API key has a space, a line break");
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "trainer/eval/openai/openai_client.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "common/io/jsonl.h"
@@ -39,9 +40,10 @@ absl::StatusOr<ServerAddress> ParseOpenAiUrl(const std::string& text) {
 
 absl::Status ReadApiKey(const std::string& variable, OpenAiOptions* options) {
   options->api_key_env = variable.empty() ? kApiKeyVariable : variable;
-  const auto key = ApiKeyFrom(options->api_key_env, "--api-key-env");
-  options->api_key = key.value_or("");
-  return variable.empty() ? absl::OkStatus() : key.status();
+  const char* const usual = std::getenv(kApiKeyVariable);
+  if (variable.empty() && (usual == nullptr || *usual == '\0')) return absl::OkStatus();
+  TAOPD_ASSIGN_OR_RETURN(options->api_key, ApiKeyFrom(options->api_key_env, "--api-key-env"));
+  return absl::OkStatus();
 }
 
 struct OpenAiClient::Attempt {

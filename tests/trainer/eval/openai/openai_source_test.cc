@@ -138,6 +138,13 @@ TEST(OpenAiSource, TextIdsAndChats) {
   EXPECT_EQ(responses[2]->num_tokens, -1);
 }
 
+TEST(ReadApiKey, AKeyThatNoHeaderCarriesIsRefused) {
+  OpenAiOptions options;
+  ::setenv("OPENAI_API_KEY", "secret\n", /*overwrite=*/1);
+  EXPECT_ERROR(ReadApiKey("", &options), kInvalidArgument, "OPENAI_API_KEY: the API key has a");
+  ::unsetenv("OPENAI_API_KEY");
+}
+
 TEST(OpenAiSource, RetriesWhatMayPass) {
   std::atomic<int> calls{0};
   Server server([&](const httplib::Request&, httplib::Response& reply) {
