@@ -162,8 +162,9 @@ absl::StatusOr<std::vector<double>> HttpReward::Attempt(const std::vector<Reward
                                                         const std::string& body,
                                                         absl::Duration timeout,
                                                         absl::Duration* retry_after) {
-  // The client puts the URL's path in front.
-  const std::string path = options_.server.prefix.empty() ? "/" : "";
+  // The client puts the URL's path in front, without a slash at its end.
+  const bool ends_with_slash = options_.server.prefix.empty() || options_.url.ends_with('/');
+  const std::string path = ends_with_slash ? "/" : "";
   TAOPD_ASSIGN_OR_RETURN(const HttpReply reply,
                          http_.Exchange(/*server=*/0, path, body, kMaxRewardReplyBytes, timeout));
   if (reply.status == 200) return ParseRewards(reply.body, samples);

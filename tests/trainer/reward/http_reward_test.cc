@@ -30,7 +30,7 @@ absl::StatusOr<std::vector<double>> Ask(RewardSource& source, std::vector<Reward
 }
 
 TEST(HttpReward, OnePostJudgesABatch) {
-  RewardServer server;
+  RewardServer server(RewardServer::Right, "/judge/");
   HttpRewardOptions options = server.Options();
   options.api_key = "secret";
   HttpReward source(options);

@@ -18,8 +18,9 @@ class RewardServer {
  public:
   using Handler = std::function<void(const nlohmann::json& request, httplib::Response&)>;
 
-  explicit RewardServer(Handler handler = Right) : handler_(std::move(handler)) {
-    server_.Post("/judge", [this](const httplib::Request& request, httplib::Response& response) {
+  explicit RewardServer(Handler handler = Right, std::string path = "/judge")
+      : handler_(std::move(handler)), path_(std::move(path)) {
+    server_.Post(path_, [this](const httplib::Request& request, httplib::Response& response) {
       ++num_requests;
       {
         absl::MutexLock lock(&mutex_);
@@ -39,7 +40,7 @@ class RewardServer {
   }
   HttpRewardOptions Options() const {
     HttpRewardOptions options;
-    options.url = Concat("http://", listener_->address(), "/judge");
+    options.url = Concat("http://", listener_->address(), path_);
     options.server = *ParseHttpUrl(options.url);
     options.timeout = absl::Seconds(60);
     options.outage_budget = absl::Seconds(50);
@@ -57,6 +58,7 @@ class RewardServer {
 
  private:
   const Handler handler_;
+  const std::string path_;
   absl::Mutex mutex_;
   std::string authorization_ ABSL_GUARDED_BY(mutex_);
   httplib::Server server_;
