@@ -68,7 +68,7 @@ void RewardConfig::Declare(SettingTable& keys) {
   keys.Setting("timeout_s", &timeout_s,
                "Time limit in seconds for one attempt to get the rewards of the responses to one "
                "prompt.",
-               MoreThan(0.0))
+               Between(0.001, 86400.0))
       .MayChange();
   keys.Setting("outage_budget_s", &outage_budget_s,
                "Time in seconds for which a failed request is retried. After that, the run ends "

@@ -38,7 +38,7 @@ void RolloutEndpointsConfig::Declare(SettingTable& keys) {
   keys.Setting(
           "timeout_s", &timeout_s,
           "Time limit in seconds for one attempt at one rollout or at one update of the weights.",
-          MoreThan(0.0))
+          Between(0.001, 86400.0))
       .MayChange();
   keys.Setting("outage_budget_s", &outage_budget_s,
                "Time in seconds for which the run waits if no server of rollouts is ready. After "

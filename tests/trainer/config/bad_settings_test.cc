@@ -44,7 +44,9 @@ const BadValue kWrongValues[] = {
     {"reward.clip_low", ".nan", "is not a number"},
     {"reward.clip_high", "-1", "must be at least 0"},
     {"reward.clip_high", ".nan", "is not a number"},
-    {"reward.timeout_s", "0", "must be more than 0"},
+    {"reward.timeout_s", "0", "must be between 0.001 and 86400"},
+    {"rollout.timeout_s", "1e10", "must be between 0.001 and 86400"},
+    {"teacher.timeout_s", ".inf", "must be between 0.001 and 86400"},
     {"reward.timeout_s", ".nan", "is not a number"},
     {"reward.outage_budget_s", "-1", "must be at least 0"},
     {"reward.connect_timeout_s", "0", "must be more than 0"},
@@ -82,7 +84,7 @@ bool IsCovered(const std::string& path) {
   for (const char* prefix :
        {"reward.", "student.lora.", "data.teacher_prompt_", "data.max_teacher_prompt_length",
         "data.offpolicy_fraction", "teacher.kind", "teacher.weights", "teacher.ema",
-        "teacher.refresh_every"}) {
+        "teacher.refresh_every", "rollout.timeout_s", "teacher.timeout_s"}) {
     if (path.starts_with(prefix)) return true;
   }
   return false;

@@ -248,7 +248,7 @@ Subcommand AddEval(CLI::App& app) {
   command
       ->add_option("--timeout", request.server.timeout_s,
                    "Time limit in seconds for one attempt at one response")
-      ->check(PositiveNumber());
+      ->check(NumberIn(0.001, 86400));
   command
       ->add_option("--max-retries", request.server.max_retries,
                    "Maximum number of further attempts at a response")
