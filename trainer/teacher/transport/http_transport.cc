@@ -91,7 +91,7 @@ ScoreTransport::Result HttpScoreTransport::Send(size_t endpoint, const TeacherRe
   result.bytes_received = static_cast<int64_t>(reply->body.size());
   if (reply->status != 200) {
     result.scores = ErrorOf(*reply, request);
-    result.pushback = reply->retry_after;
+    if (reply->retry_after) result.pushback = std::min(*reply->retry_after, kMaxRetryAfter);
     return result;
   }
   result.scores = protocol_->ParseReply(reply->body, request, model);

@@ -10,6 +10,7 @@
 #include "tests/trainer/teacher/example_scores.h"
 #include "tests/trainer/teacher/fake_teacher.h"
 #include "tests/trainer/teacher/transport/fake_http_teacher.h"
+#include "trainer/teacher/transport/http_transport.h"
 
 namespace taopd::testing {
 namespace {
@@ -164,6 +165,23 @@ TEST_P(HttpTeacherTest, StatusesBecomeErrorsAndRetries) {
     EXPECT_ERROR(ScoreOne(client.get(), ExampleRequest(1)), code, "as told");
     EXPECT_EQ(num_left, 0);
   }
+}
+
+TEST_P(HttpTeacherTest, ALongRetryAfterIsShortened) {
+  teacher_.SetHandler([](const httplib::Request&, httplib::Response& response) {
+    response.status = 503;
+    response.set_header("Retry-After", "86400");
+  });
+  const TeacherClientOptions options = FastHttpOptions(teacher_);
+  HttpScoreTransport transport(*ParseTeacherEndpoints(options.endpoints), options);
+  const TeacherRequest request = ExampleRequest(1);
+  const TeacherInfo info = ExampleInfo();
+  absl::Notification ended;
+  transport.Start(0, request, info, absl::Seconds(20), [&](const auto& result) {
+    EXPECT_EQ(result.pushback, absl::Seconds(60));
+    ended.Notify();
+  });
+  ended.WaitForNotification();
 }
 
 // A server that sends a byte now and then is no reason to wait longer than for any other.
