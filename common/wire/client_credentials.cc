@@ -2,15 +2,14 @@
 
 #include <cstdlib>
 
+#include "common/wire/bearer.h"
+
 namespace taopd {
 
 absl::Status CheckApiKey(const std::string& key) {
-  for (const char c : key) {
-    if (c > ' ' && c <= '~') continue;
-    return InvalidArgument(
-        "the API key has a space, a line break or another character that is not printable ASCII");
-  }
-  return absl::OkStatus();
+  if (key.empty() || IsBearerKey(key)) return absl::OkStatus();
+  return InvalidArgument(
+      "the API key has a space, a line break or another character that is not printable ASCII");
 }
 
 absl::StatusOr<std::string> ApiKeyFrom(const std::string& variable, const std::string& setting) {
