@@ -174,9 +174,18 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
     return WholeAnswer(ErrorResponse(ErrorOf(500, "internal error")), style);
   }
 
+  // A path may lack the route's '/' at its end or have one too much. FastAPI, and so vLLM and TRL,
+  // redirect such requests, and clients rely on it.
+  static bool HasPath(const Route& route, std::string_view path) {
+    const auto without_slash = [](std::string_view text) {
+      return text.substr(0, text.size() - text.ends_with('/'));
+    };
+    return without_slash(route.path) == without_slash(path);
+  }
+
   const Route* Find(std::string_view method, std::string_view path) const {
     for (const Route& route : routes_) {
-      if (route.method == MethodOfRoute(method) && route.path == path) return &route;
+      if (route.method == MethodOfRoute(method) && HasPath(route, path)) return &route;
     }
     return nullptr;
   }
@@ -239,7 +248,7 @@ class HttpServerImpl final : public HttpServer, public FrontHandler {
   HttpResponse NoRoute(const RequestHead& head) const {
     std::string allowed;
     for (const Route& route : routes_) {
-      if (route.path != head.path()) continue;
+      if (!HasPath(route, head.path())) continue;
       allowed += (allowed.empty() ? "" : ", ") + route.method;
     }
     // vLLM's answers. A client that posts work expects an error in the shape of all others, too.

@@ -24,8 +24,9 @@ TEST_F(HttpRequestsTest, APostWithoutALengthHasAnEmptyBody) {
   // A probe must have one: it is answered before more has arrived.
   for (const char* framing : {"Content-Length: 33554432\r\n", "Transfer-Encoding: chunked\r\n"})
     EXPECT_THAT(post("/ping", framing), StartsWith("HTTP/1.1 413 "));
-  for (const char* path : {"/v1/completions", "/v1/chat/completions", "/generate", "/tokenize",
-                           "/detokenize", "/inference/v1/generate", "/get_sequence_logprobs/"}) {
+  for (const char* path :
+       {"/v1/completions", "/v1/chat/completions", "/generate", "/tokenize", "/detokenize",
+        "/inference/v1/generate", "/get_sequence_logprobs/", "/get_sequence_logprobs"}) {
     const std::string answer = post(path);
     EXPECT_THAT(answer, StartsWith("HTTP/1.1 400 ")) << path;
     EXPECT_THAT(answer, HasSubstr("{\"error\":{\"message\":")) << path;

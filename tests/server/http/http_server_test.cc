@@ -21,6 +21,7 @@ TEST_F(HttpServerTest, LoadingReadyDraining) {
   EXPECT_EQ(client_->Get("/metrics")->status, 200);
   Ready();
   const auto health = client_->Get("/health");
+  EXPECT_EQ(client_->Get("/health/")->status, health->status);  // as TRL's client asks
   EXPECT_EQ(health->status, 200);
   EXPECT_EQ(health->body, "");
   const auto answer = Complete("{\"prompt\":[1]}");
