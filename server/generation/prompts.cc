@@ -19,7 +19,11 @@ void Truncate(const GenerationRequest& request, const EngineLimits& limits,
               std::vector<int32_t>* ids) {
   if (!request.truncate_prompt_tokens) return;
   const int64_t asked = *request.truncate_prompt_tokens;
-  const size_t keep = static_cast<size_t>(asked == -1 ? ContextLimit(limits, true) : asked);
+  // With -1, the tokens that are asked for find room, or one if that is more than the context.
+  const int64_t limit = ContextLimit(limits, true);
+  const int64_t num_new = request.max_tokens < limit ? std::max<int64_t>(request.max_tokens, 1) : 1;
+  const auto keep =
+      static_cast<size_t>(asked == -1 ? std::max<int64_t>(limit - num_new, 1) : asked);
   if (ids->size() <= keep) return;
   if (request.truncate_right) {
     ids->resize(keep);

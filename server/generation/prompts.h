@@ -9,7 +9,8 @@
 
 namespace taopd {
 
-// Adds a prompt, truncated as the request asks.
+// Adds a prompt, truncated as the request asks. Call it when max_tokens is known: with
+// truncate_prompt_tokens = -1, the prompt leaves room for them.
 absl::Status AddPrompt(GenerationPrompt prompt, const EngineLimits& limits,
                        GenerationRequest* request);
 // Adds a text as a prompt. Error messages call it `field`.

@@ -177,10 +177,10 @@ absl::Status ReadRequest(const vllm::GenerateRequest& request, const Gateway* ga
   if (request.kv().bypass_prefix_cache()) out->cache_salt += Concat(" bypass ", FreshBits());
   if (request.sampling().has_seed()) out->seed = SignedSeed(request.sampling().seed());
   TAOPD_RETURN_IF_ERROR(ReadTruncation(request, gateway, out));
+  TAOPD_RETURN_IF_ERROR(ReadStopping(request.stopping(), model, out));
   TAOPD_RETURN_IF_ERROR(ReadPrompt(request, model, out));
   TAOPD_RETURN_IF_ERROR(ReadSampling(request, gateway, &out->sampling));
   TAOPD_RETURN_IF_ERROR(CheckNumChoices(out->n, out->sampling.temperature));
-  TAOPD_RETURN_IF_ERROR(ReadStopping(request.stopping(), model, out));
   TAOPD_RETURN_IF_ERROR(ReadResponse(request.response(), model, out, options));
   TAOPD_RETURN_IF_ERROR(ReadGrammar(request.decoding(), gateway, model, out));
   TAOPD_RETURN_IF_ERROR(FitPrompts(model.limits, /*echo_only=*/false, out));

@@ -205,6 +205,18 @@ TEST_F(VllmEngineServiceTest, TextPromptsAndDefaultsReachTheEngine) {
   EXPECT_EQ(fake_.engine->seen().back().sampling->max_new_tokens, 60);
 }
 
+// The context has 64 tokens.
+TEST_F(VllmEngineServiceTest, ATruncatedPromptLeavesRoomForWhatIsGenerated) {
+  Ready();
+  engine::GenerateRequest request = Request();
+  request.mutable_sampling_params()->set_truncate_prompt_tokens(-1);
+  request.mutable_sampling_params()->set_max_tokens(4);
+  for (uint32_t i = 0; i < 80; ++i) request.mutable_tokenized()->add_input_ids(i % 7);
+  std::vector<engine::GenerateResponse> messages;
+  ASSERT_TRUE(Generate(request, &messages).ok());
+  EXPECT_EQ(fake_.engine->seen().back().token_ids.size(), 60u);
+}
+
 TEST_F(VllmEngineServiceTest, AConstraintThatIsFalseIsNone) {
   Ready();
   engine::GenerateRequest request = Request();

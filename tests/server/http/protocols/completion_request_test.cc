@@ -325,6 +325,11 @@ TEST(CompletionRequestTest, PromptsAreTruncatedAsAsked) {
             (std::vector<int32_t>{1, 2}));
   EXPECT_EQ(truncated(R"("truncate_prompt_tokens":9)"), (std::vector<int32_t>{1, 2, 3, 4}));
   EXPECT_EQ(truncated(R"("truncate_prompt_tokens":-1)"), (std::vector<int32_t>{1, 2, 3, 4}));
+  // As many as leave room for max_tokens, or for one token.
+  EXPECT_EQ(truncated(R"("truncate_prompt_tokens":-1,"max_tokens":61)"),
+            (std::vector<int32_t>{2, 3, 4}));
+  EXPECT_EQ(truncated(R"("truncate_prompt_tokens":-1,"max_tokens":64)"),
+            (std::vector<int32_t>{1, 2, 3, 4}));
 }
 
 TEST(HttpErrorTest, JsonShape) {
