@@ -110,6 +110,7 @@ absl::StatusOr<vllm::GenerateRequest> ToVllmGenerateRequest(
   vllm::ResponseOptions* response = out.mutable_response();
   response->set_output_text(false);
   response->set_output_token_ids(true);
+  response->set_skip_special_tokens(sampling.skip_special_tokens());  // stop strings see the text
   if (sampling.has_logprobs()) {
     response->set_output_logprobs(true);
     TAOPD_RETURN_IF_ERROR(
