@@ -154,6 +154,11 @@ constexpr FieldDoc kSglangFields[] = {
     {"return_hidden_states", "boolean", "Only false is supported.", kRefused},
     {"lora_path", "string", "Not supported.", kRefused},
     {"image_data", "any", "Not supported.", kRefused},
+    {"video_data", "any", "Not supported.", kRefused},
+    {"audio_data", "any", "Not supported.", kRefused},
+    {"input_embeds", "any", "Not supported.", kRefused},
+    {"custom_logit_processor", "any", "Not supported.", kRefused},
+    {"token_ids_logprob_positions", "any", "Not supported.", kRefused},
     {"session_params", "object", "Not supported.", kRefused},
     {"bootstrap_room", "integer", "Not supported.", kRefused},
 };
@@ -169,6 +174,7 @@ constexpr FieldDoc kSglangSamplingFields[] = {
     {"ebnf", "string", "A grammar whose rule root is the text."},
     {"structural_tag", "string", "xgrammar's structural tag, as JSON."},
     {"custom_params", "object", "Not supported.", kRefused},
+    {"stop_regex", "any", "Not supported.", kRefused},
 };
 
 constexpr FieldDoc kTrlFields[] = {
