@@ -5,7 +5,7 @@ from typing import Any, AsyncIterator, Awaitable, Callable, Iterable, Sequence, 
 
 import grpc
 
-from taopd.connection import Connection, Pending, Tls, batch_of, is_batch
+from taopd.connection import Connection, Pending, Tls, batch_of, collected, is_batch
 from taopd.messages import GenerateRequest, Generation, Ids, ScoreRequest, Scores, TeacherInfo, in_order
 from taopd.retry import Attempts, RetryOptions, TeacherError, error_of
 
@@ -69,6 +69,7 @@ class AsyncTeacher(Connection):
                            ) -> AsyncIterator[tuple[ScoreRequest, Scores | TeacherError]]:
         """Scores many sequences on one stream. See Teacher.score_stream."""
         info, pending = await self.info(), Pending()
+        errors: list[Exception] = []
 
         def encode(request: ScoreRequest) -> bytes:
             request = self._named(request)
@@ -76,13 +77,14 @@ class AsyncTeacher(Connection):
             return request.encode(info)
 
         async def encoded() -> AsyncIterator[bytes]:
-            if isinstance(requests, AsyncIterator):
-                async for request in requests:
-                    yield encode(request)
-            else:
-                for request in requests:
-                    yield encode(request)
-        with self._stream("ScoreStream", encoded()) as replies:
+            with collected(errors):
+                if isinstance(requests, AsyncIterator):
+                    async for request in requests:
+                        yield encode(request)
+                else:
+                    for request in requests:
+                        yield encode(request)
+        with self._stream("ScoreStream", encoded(), source_errors=errors) as replies:
             async for reply in replies:
                 request = pending.take(reply["request_id"])
                 yield request, request.result_of(reply, info)
@@ -95,6 +97,7 @@ class AsyncTeacher(Connection):
 
         async def attempt(timeout: float) -> list[Generation]:
             return in_order([generation async for generation in self._generations(request, timeout)], request.n)
+        await self.info()  # it has an outage budget of its own
         return await self._repeat(attempt)
 
     def generate_stream(self, token_ids: Ids, max_new_tokens: int, **options: Any) -> AsyncIterator[Generation]:

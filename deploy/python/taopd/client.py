@@ -6,7 +6,7 @@ from typing import Any, Callable, Iterable, Iterator, Sequence, TypeVar, overloa
 
 import grpc
 
-from taopd.connection import Connection, Pending, Tls, batch_of, is_batch
+from taopd.connection import Connection, Pending, Tls, batch_of, collected, is_batch
 from taopd.messages import GenerateRequest, Generation, Ids, ScoreRequest, Scores, TeacherInfo, in_order
 from taopd.retry import Attempts, RetryOptions, TeacherError, error_of
 
@@ -96,13 +96,15 @@ class Teacher(Connection):
         as the teacher accepts requests. Yields each request with its scores or its error, in the order of completion.
         Nothing is repeated; a failure of the stream itself raises TeacherError."""
         info, pending = self.info(), Pending()
+        errors: list[Exception] = []
 
         def encoded() -> Iterator[bytes]:
-            for request in requests:
-                request = self._named(request)
-                pending.add(request)
-                yield request.encode(info)
-        with self._stream("ScoreStream", encoded()) as replies:
+            with collected(errors):
+                for request in requests:
+                    request = self._named(request)
+                    pending.add(request)
+                    yield request.encode(info)
+        with self._stream("ScoreStream", encoded(), source_errors=errors) as replies:
             for reply in replies:
                 request = pending.take(reply["request_id"])
                 yield request, request.result_of(reply, info)
@@ -112,6 +114,7 @@ class Teacher(Connection):
         request = GenerateRequest(token_ids, max_new_tokens, **options)
         if request.stream_tokens:
             raise ValueError("stream_tokens is for generate_stream")
+        self.info()  # it has an outage budget of its own
         return self._repeat(lambda timeout: in_order(list(self._generations(request, timeout)), request.n))
 
     def generate_stream(self, token_ids: Ids, max_new_tokens: int, **options: Any) -> Iterator[Generation]:

@@ -1,5 +1,6 @@
 """The common part of the two clients: the connection to a teacher, and the requests of a batch."""
 
+import asyncio
 import concurrent.futures
 import contextlib
 import dataclasses
@@ -85,6 +86,16 @@ def calls(channel: Any) -> dict[str, Any]:
             for method, make in kinds.items()}
 
 
+@contextlib.contextmanager
+def collected(errors: list[Exception]) -> Iterator[None]:
+    """Adds an exception to the list, and lets it pass."""
+    try:
+        yield
+    except Exception as error:
+        errors.append(error)
+        raise
+
+
 class Connection:
     """The part of a client that does not depend on how it waits. `grpc_module` is grpc or grpc.aio."""
 
@@ -118,13 +129,19 @@ class Connection:
                                NEVER_S) from refusal
 
     @contextlib.contextmanager
-    def _stream(self, method: str, request: Any, timeout: float | None = None) -> Iterator[Any]:
-        """Opens a call whose replies are a stream, and ends it. Raises TeacherError for the errors of both clients."""
+    def _stream(self, method: str, request: Any, timeout: float | None = None,
+                source_errors: Sequence[Exception] = ()) -> Iterator[Any]:
+        """Opens a call whose replies are a stream, and ends it. Raises TeacherError for the errors of both clients, or
+        the first of source_errors: gRPC cancels a call whose requests raise, and keeps the reason to itself."""
         with self._cancelled_by_close():
             call = self._calls[method](request, **self._with(timeout))
         try:
             yield call
-        except grpc.RpcError as failure:
+        except (grpc.RpcError, asyncio.CancelledError) as failure:
+            if source_errors:
+                raise source_errors[0] from None
+            if isinstance(failure, asyncio.CancelledError):
+                raise
             raise error_of(failure, self._endpoint.url) from failure
         finally:
             call.cancel()

@@ -96,6 +96,20 @@ class TeacherTest(unittest.TestCase):
         for name, scores in answers.items():
             np.testing.assert_array_equal(scores.ids, whole.ids[:int(name.split()[1]) - START])
 
+    def test_an_error_of_the_source_of_a_stream_is_the_callers(self):
+        def requests():
+            yield ScoreRequest(IDS, START, TOP_K)
+            raise LookupError("row 2")
+
+        async def stream():
+            async with AsyncTeacher(self.server.endpoint, api_key="right") as teacher:
+                async for _ in teacher.score_stream(requests()):
+                    pass
+        with self.assertRaisesRegex(LookupError, "row 2"):
+            list(self.teacher.score_stream(requests()))
+        with self.assertRaisesRegex(LookupError, "row 2"):
+            asyncio.run(stream())
+
     def test_generate(self):
         prompt, num_new = IDS[:10], 20
         several = self.teacher.generate(prompt, num_new, n=3, temperature=0, ignore_eos=True, raw_logprobs=True)
