@@ -11,20 +11,6 @@
 
 namespace taopd {
 
-RunEvaluations::RunEvaluations(const RunContext& context, const TrainingData* data,
-                               RolloutParts* rollouts, TeacherParts* teacher,
-                               RunLifecycle* lifecycle)
-    : context_(context),
-      config_(context.config),
-      run_(context.run),
-      group_(context.run.group()),
-      data_(*data),
-      rollouts_(*rollouts),
-      teacher_(*teacher),
-      lifecycle_(*lifecycle),
-      smallest_is_best_(config_.trainer.best_is == BestIs::kSmallest),
-      best_(smallest_is_best_) {}
-
 bool RunEvaluations::is_due() const {
   if (!data_.IsEvaluated(config_.eval)) return false;
   if (run_.state().step == 0) return config_.trainer.eval_at_start;
@@ -148,8 +134,7 @@ void RunEvaluations::Begin() {
   state.open_evaluation = state.step;
   lifecycle_.PinEvaluated(state.step);
   rollouts_.evaluation_snapshot->Take(state.step);
-  beside_.emplace(context_, data_.problems, rollouts_.evaluation_snapshot.get(),
-                  teacher_.client.get(), state.step, OpenJournal(state.step, state.train_seconds));
+  beside_.emplace(context_, state.step, OpenJournal(state.step, state.train_seconds));
 }
 
 absl::Status RunEvaluations::ResumeInterrupted() {
@@ -171,8 +156,7 @@ absl::Status RunEvaluations::ResumeInterrupted() {
   TAOPD_RETURN_IF_ERROR(AgreeOnFailure(&group_, loaded.ok() ? loaded : BadData(loaded)));
   state.open_evaluation = step;
   lifecycle_.PinEvaluated(step);
-  beside_.emplace(context_, data_.problems, rollouts_.evaluation_snapshot.get(),
-                  teacher_.client.get(), step, OpenJournal(step, then->train_seconds));
+  beside_.emplace(context_, step, OpenJournal(step, then->train_seconds));
   return absl::OkStatus();
 }
 

@@ -28,8 +28,8 @@ namespace taopd {
 class RunEvaluations {
  public:
   // All must outlive the object.
-  RunEvaluations(const RunContext& context, const TrainingData* data, RolloutParts* rollouts,
-                 TeacherParts* teacher, RunLifecycle* lifecycle);
+  RunEvaluations(const RunContext& context, RunLifecycle* lifecycle)
+      : context_(context), lifecycle_(*lifecycle) {}
 
   // Returns whether the run evaluates the weights after the current step.
   bool is_due() const;
@@ -85,15 +85,15 @@ class RunEvaluations {
   void WriteBest(int64_t step, double value);
 
   const RunContext context_;
-  const TrainConfig& config_;
-  CheckpointedRun& run_;
-  ProcessGroup& group_;
-  const TrainingData& data_;
-  RolloutParts& rollouts_;
-  TeacherParts& teacher_;
   RunLifecycle& lifecycle_;
-  const bool smallest_is_best_;
-  BestEvaluation best_;
+  const TrainConfig& config_ = context_.config;
+  CheckpointedRun& run_ = context_.run;
+  ProcessGroup& group_ = run_.group();
+  const TrainingData& data_ = context_.data;
+  RolloutParts& rollouts_ = context_.rollouts;
+  TeacherParts& teacher_ = context_.teacher;
+  const bool smallest_is_best_ = config_.trainer.best_is == BestIs::kSmallest;
+  BestEvaluation best_{smallest_is_best_};
   std::vector<std::pair<int64_t, double>> values_;  // of best_metric, by step
   int64_t named_best_step_ = -1;  // the step in best.json, whose checkpoint is kept
   absl::Duration wait_time_;

@@ -10,20 +10,9 @@
 
 namespace taopd {
 
-RunGuard::RunGuard(const RunContext& context, TrainingData* data, TeacherParts* teacher,
-                   const StepContext* step_context, RunLifecycle* lifecycle,
-                   RunEvaluations* evaluations, RunPipeline* pipeline)
-    : config_(context.config),
-      run_(context.run),
-      group_(context.run.group()),
-      run_state_(context.run_state),
-      data_(*data),
-      teacher_(*teacher),
-      step_context_(*step_context),
-      lifecycle_(*lifecycle),
-      evaluations_(*evaluations),
-      pipeline_(*pipeline),
-      guard_(config_.guard) {
+RunGuard::RunGuard(const RunContext& context, RunLifecycle* lifecycle, RunEvaluations* evaluations,
+                   RunPipeline* pipeline)
+    : context_(context), lifecycle_(*lifecycle), evaluations_(*evaluations), pipeline_(*pipeline) {
   lifecycle_.OnPrepare([this] {
     if (!run_state_.pause_requested()) guard_.EndPause();
     run_.checkpoints().SetFile("guard.json", guard_.State());
@@ -186,8 +175,8 @@ absl::Status RunGuard::RollBack(const GuardAlarm& alarm) {
     if (has_begun || !absl::IsNotFound(failure)) return BadData(failure);
     return lifecycle_.FailSaved(WithExitCode(kExitNumerics, failure));
   }
-  if (teacher_.self)
-    TAOPD_RETURN_IF_ERROR(WithExitCode(kExitUnavailable, teacher_.self->LoadAverage()));
+  if (context_.teacher.self)
+    TAOPD_RETURN_IF_ERROR(WithExitCode(kExitUnavailable, context_.teacher.self->LoadAverage()));
   if (absl::Status done = RecordRollback(after, std::nullopt); !done.ok())
     LogWarning("rollbacks.json still marks the roll-back as begun; a resumed run treats it as done",
                {{"error", done}});

@@ -20,8 +20,7 @@ class RunGuard {
  public:
   // All must outlive the object. Checkpoints of `lifecycle` hold the guard's state and what is in
   // flight.
-  RunGuard(const RunContext& context, TrainingData* data, TeacherParts* teacher,
-           const StepContext* step_context, RunLifecycle* lifecycle, RunEvaluations* evaluations,
+  RunGuard(const RunContext& context, RunLifecycle* lifecycle, RunEvaluations* evaluations,
            RunPipeline* pipeline);
 
   // Restores what a resumed or rolled back run remembers besides its state: the guard, the
@@ -51,17 +50,17 @@ class RunGuard {
   void LogRollback(const GuardAlarm& alarm, int64_t from_step, const std::string& path);
   void WriteEvent(nlohmann::ordered_json event);
 
-  const TrainConfig& config_;
-  CheckpointedRun& run_;
-  ProcessGroup& group_;
-  RunState& run_state_;
-  TrainingData& data_;
-  TeacherParts& teacher_;
-  const StepContext& step_context_;
+  const RunContext context_;
   RunLifecycle& lifecycle_;
   RunEvaluations& evaluations_;
   RunPipeline& pipeline_;
-  CollapseGuard guard_;
+  const TrainConfig& config_ = context_.config;
+  CheckpointedRun& run_ = context_.run;
+  ProcessGroup& group_ = run_.group();
+  RunState& run_state_ = context_.run_state;
+  TrainingData& data_ = context_.data;
+  const StepContext& step_context_ = context_.step_context;
+  CollapseGuard guard_{config_.guard};
   Rollbacks rollbacks_;
   bool skips_prompts_ = false;  // whether the prompts of steps that were undone are left out
   std::vector<Rollout> probe_;  // responses for policy/kl_to_start; empty if it is off

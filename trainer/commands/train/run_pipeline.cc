@@ -8,18 +8,6 @@
 
 namespace taopd {
 
-RunPipeline::RunPipeline(const RunContext& context, const TrainingData* data,
-                         const RolloutParts* rollouts, TeacherParts* teacher,
-                         StepContext* step_context, RunLifecycle* lifecycle)
-    : config_(context.config),
-      run_(context.run),
-      group_(context.run.group()),
-      data_(*data),
-      rollouts_(*rollouts),
-      teacher_(*teacher),
-      step_context_(*step_context),
-      lifecycle_(*lifecycle) {}
-
 // The responses come from older weights. An objective that estimates a mean from the sampled token
 // corrects it by the ratio of the two policies; the others correct nothing.
 void RunPipeline::WarnOfStaleness() const {
@@ -45,7 +33,9 @@ absl::Status RunPipeline::Restart(bool other_prompts) {
   if (!pipeline_) {
     RolloutPipeline::TeacherUpdate update_teacher;
     if (FollowsStudent(config_.teacher, config_.teachers)) {
-      update_teacher = [this](int64_t step) { return teacher_.self->UpdateAfterStep(step); };
+      update_teacher = [this](int64_t step) {
+        return context_.teacher.self->UpdateAfterStep(step);
+      };
     }
     pipeline_.emplace(&step_context_, rollouts_.weights_ahead(), &data_.prompts, *data_.order,
                       std::move(update_teacher));

@@ -16,9 +16,9 @@ namespace taopd {
 // Without trainer.async_steps and rollout.endpoints, all calls do nothing.
 class RunPipeline {
  public:
-  // All must outlive the object. Restart makes the steps of `step_context` use the rollouts.
-  RunPipeline(const RunContext& context, const TrainingData* data, const RolloutParts* rollouts,
-              TeacherParts* teacher, StepContext* step_context, RunLifecycle* lifecycle);
+  // All must outlive the object. Restart makes the steps of context.step_context use the rollouts.
+  RunPipeline(const RunContext& context, RunLifecycle* lifecycle)
+      : context_(context), lifecycle_(*lifecycle) {}
 
   // Begins with the current weights and, unless the run continues with `other_prompts`, the
   // rollouts of the checkpoint from which they come. Call it after lifecycle->Restore().
@@ -35,14 +35,14 @@ class RunPipeline {
   // Warns of objectives that assume responses of the current weights.
   void WarnOfStaleness() const;
 
-  const TrainConfig& config_;
-  CheckpointedRun& run_;
-  ProcessGroup& group_;
-  const TrainingData& data_;
-  const RolloutParts& rollouts_;
-  TeacherParts& teacher_;
-  StepContext& step_context_;
+  const RunContext context_;
   RunLifecycle& lifecycle_;
+  const TrainConfig& config_ = context_.config;
+  CheckpointedRun& run_ = context_.run;
+  ProcessGroup& group_ = run_.group();
+  const TrainingData& data_ = context_.data;
+  const RolloutParts& rollouts_ = context_.rollouts;
+  StepContext& step_context_ = context_.step_context;
   std::optional<RolloutPipeline> pipeline_;
 };
 

@@ -53,16 +53,6 @@ nlohmann::ordered_json TextOrIds(const Tokenizer* tokenizer, const std::vector<i
 
 }  // namespace
 
-StepReport::StepReport(const RunContext& context, const TrainingData* data,
-                       const RolloutParts* rollouts, const TeacherParts* teacher)
-    : config_(context.config),
-      run_(context.run),
-      group_(context.run.group()),
-      run_state_(context.run_state),
-      data_(*data),
-      rollouts_(*rollouts),
-      teacher_(*teacher) {}
-
 void StepReport::MeasureDevice() {
   const Decoder& decoder = *run_.student().decoder;
   peak_flops_ = config_.trainer.peak_flops;
@@ -146,7 +136,7 @@ absl::Status StepReport::Write(const StepResult& result, Metrics* metrics) {
   TAOPD_ASSIGN_OR_RETURN(*metrics, MetricsOfRoot(&group_, *metrics));
   run_.output().Write(run_.state().step, *metrics);
   if (group_.is_root()) WriteRollouts(result);
-  run_state_.Update([this](RunStatus& status) { status.teacher = teacher_.Health(); });
+  context_.run_state.Update([this](RunStatus& status) { status.teacher = teacher_.Health(); });
   return absl::OkStatus();
 }
 

@@ -13,9 +13,8 @@ namespace taopd {
 
 class StepReport {
  public:
-  // All must outlive the object.
-  StepReport(const RunContext& context, const TrainingData* data, const RolloutParts* rollouts,
-             const TeacherParts* teacher);
+  // The parts must outlive the object.
+  explicit StepReport(const RunContext& context) : context_(context) {}
 
   // Finds the peak rate of this rank's device, for perf/mfu. Call it before the first step, while
   // nothing else computes.
@@ -38,13 +37,13 @@ class StepReport {
   // Logs trainer.rollout_dumps rollouts of the step, spread over its prompts, for inspection.
   void WriteRollouts(const StepResult& result) const;
 
-  const TrainConfig& config_;
-  CheckpointedRun& run_;
-  ProcessGroup& group_;
-  RunState& run_state_;
-  const TrainingData& data_;
-  const RolloutParts& rollouts_;
-  const TeacherParts& teacher_;
+  const RunContext context_;
+  const TrainConfig& config_ = context_.config;
+  CheckpointedRun& run_ = context_.run;
+  ProcessGroup& group_ = run_.group();
+  const TrainingData& data_ = context_.data;
+  const RolloutParts& rollouts_ = context_.rollouts;
+  const TeacherParts& teacher_ = context_.teacher;
   double peak_flops_ = 0;                   // of this rank's device; 0: not known
   int64_t num_graded_ = 0, num_found_ = 0;  // numbers of responses since the start of the process
   bool has_warned_ = false;

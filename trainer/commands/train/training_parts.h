@@ -1,5 +1,5 @@
-// The parts of a distillation run, by their purpose. The set-up makes them, and each class of
-// the loop gets those that it uses:
+// The parts of a distillation run, by their purpose. The set-up makes them, and the classes of the
+// loop use them:
 //
 //   setup/               makes them: all that can refuse a run before its first step
 //   plan/                the memory plan, and the settings that are auto
@@ -99,12 +99,16 @@ struct ControlParts {
   ServiceManager service_manager;
 };
 
-// The part that all classes of the loop use. Owns nothing.
+// The parts that the classes of the loop use. Owns nothing.
 struct RunContext {
   const TrainConfig& config;
   CheckpointedRun& run;  // with the student, its state and the ranks
   RunState& run_state;   // the requests of other threads, and the status that they see
   RunTrace& trace;
+  TrainingData& data;
+  RolloutParts& rollouts;
+  TeacherParts& teacher;
+  StepContext& step_context;
 };
 
 // Owns the parts of a run, which are destroyed in reverse order. Not movable, because parts point
@@ -115,7 +119,9 @@ struct TrainingParts {
   TrainingParts(const TrainingParts&) = delete;
   TrainingParts& operator=(const TrainingParts&) = delete;
 
-  RunContext Context() { return {config, run, *run_state, trace}; }
+  RunContext Context() {
+    return {config, run, *run_state, trace, data, rollouts, teacher, step_context};
+  }
   // Returns the counts of the loop, the engine and the teacher that Liveness compares. Any thread
   // may call it once the set-up is done.
   Liveness::Activity CurrentActivity() const;

@@ -53,12 +53,10 @@ std::string RolloutText(const Tokenizer* tokenizer, const PromptRecord& prompt,
 TrainingRun::TrainingRun(TrainConfig config, RunState* state, ProcessGroup* group)
     : parts_(std::move(config), state, group),
       lifecycle_(&parts_.run, state, LifecycleOptionsOf(parts_)),
-      evaluations_(parts_.Context(), &parts_.data, &parts_.rollouts, &parts_.teacher, &lifecycle_),
-      pipeline_(parts_.Context(), &parts_.data, &parts_.rollouts, &parts_.teacher,
-                &parts_.step_context, &lifecycle_),
-      guard_(parts_.Context(), &parts_.data, &parts_.teacher, &parts_.step_context, &lifecycle_,
-             &evaluations_, &pipeline_),
-      report_(parts_.Context(), &parts_.data, &parts_.rollouts, &parts_.teacher) {}
+      evaluations_(parts_.Context(), &lifecycle_),
+      pipeline_(parts_.Context(), &lifecycle_),
+      guard_(parts_.Context(), &lifecycle_, &evaluations_, &pipeline_),
+      report_(parts_.Context()) {}
 
 absl::Status TrainingRun::Run(const StartMode& mode) {
   TAOPD_ASSIGN_OR_RETURN(const bool is_finished, SetUp(mode));

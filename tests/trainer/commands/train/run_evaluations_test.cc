@@ -51,8 +51,9 @@ class RunEvaluationsTest : public ::testing::Test {
   RolloutParts rollouts_;
   TeacherParts teacher_ = {.client = MakeEngineTeacher(MakeTinyTeacher())};
   RunLifecycle lifecycle_{&run_, &state_, {.start = absl::Now()}};
-  const RunContext context_ = {config_, run_, state_, trace_};
-  RunEvaluations evaluations_{context_, &data_, &rollouts_, &teacher_, &lifecycle_};
+  StepContext step_;
+  RunEvaluations evaluations_{{config_, run_, state_, trace_, data_, rollouts_, teacher_, step_},
+                              &lifecycle_};
 };
 
 TEST_F(RunEvaluationsTest, EndTheRunEarlyAfterSomeThatAreNoBetter) {

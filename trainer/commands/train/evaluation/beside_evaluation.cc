@@ -76,17 +76,9 @@ absl::StatusOr<EvalResult> CombineParts(const EvaluationPart& part, ProcessGroup
   return mine;
 }
 
-BesideEvaluation::BesideEvaluation(const RunContext& context,
-                                   const std::vector<PromptRecord>& problems,
-                                   EvaluationSnapshot* snapshot, TeacherClient* teacher,
-                                   int64_t step, std::optional<EvalJournal> journal)
-    : context_(context),
-      group_(&context.run.group()),
-      snapshot_(snapshot),
-      teacher_(teacher),
-      step_(step),
-      part_(context.config, problems, group_),
-      journal_(std::move(journal)) {
+BesideEvaluation::BesideEvaluation(const RunContext& context, int64_t step,
+                                   std::optional<EvalJournal> journal)
+    : context_(context), step_(step), journal_(std::move(journal)) {
   thread_.emplace([this](const EvaluationThread::Exchange& exchange,
                          const std::function<absl::Status()>& cancelled) {
     return Measure(exchange, cancelled);
@@ -124,7 +116,7 @@ absl::StatusOr<EvalResult> BesideEvaluation::Measure(
   const EvaluatedModel model = {.decoder = snapshot_->decoder(),
                                 .engine = snapshot_->rollout_engine(),
                                 .tokenizer = context_.run.student().tokenizer.get(),
-                                .teacher = teacher_};
+                                .teacher = context_.teacher.client.get()};
   const AccuracyPart part = part_.exchanges
                                 ? AccuracyPart{group_->rank(), group_->world_size(), exchange}
                                 : AccuracyPart();

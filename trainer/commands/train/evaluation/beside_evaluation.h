@@ -49,12 +49,10 @@ absl::StatusOr<EvalResult> CombineParts(const EvaluationPart& part, ProcessGroup
 // A thread that measures the weights of the EvaluationSnapshot.
 class BesideEvaluation {
  public:
-  // Starts the evaluation of the weights after `step` steps, which `snapshot` has. `journal` keeps
-  // the results. Everything must outlive the object, and the snapshot must not change before Take
-  // has returned or the object is destroyed.
-  BesideEvaluation(const RunContext& context, const std::vector<PromptRecord>& problems,
-                   EvaluationSnapshot* snapshot, TeacherClient* teacher, int64_t step,
-                   std::optional<EvalJournal> journal);
+  // Starts the evaluation of the weights after `step` steps, which the snapshot has. `journal`
+  // keeps the results. The parts must outlive the object, and the snapshot must not change before
+  // Take has returned or the object is destroyed.
+  BesideEvaluation(const RunContext& context, int64_t step, std::optional<EvalJournal> journal);
   // Ends the evaluation without a result; the journal keeps what there is.
   ~BesideEvaluation();
   BesideEvaluation(const BesideEvaluation&) = delete;
@@ -76,11 +74,10 @@ class BesideEvaluation {
   absl::Status OnWait(const std::function<absl::Status()>& cancelled);
 
   const RunContext context_;
-  ProcessGroup* const group_;
-  EvaluationSnapshot* const snapshot_;
-  TeacherClient* const teacher_;
+  ProcessGroup* const group_ = &context_.run.group();
+  EvaluationSnapshot* const snapshot_ = context_.rollouts.evaluation_snapshot.get();
   const int64_t step_;
-  const EvaluationPart part_;
+  const EvaluationPart part_{context_.config, context_.data.problems, group_};
   std::optional<EvalJournal> journal_;  // used by the thread
   std::atomic<int64_t> num_added_{0};
   std::optional<EvaluationThread> thread_;  // last, because it uses all of the above
