@@ -39,8 +39,6 @@ std::string FailLine(int64_t rank, const absl::Status& status) {
 
 }  // namespace
 
-RankWatch::RankWatch(const RankWatchOptions& options) : options_(options), token_(options.token) {}
-
 absl::StatusOr<std::unique_ptr<RankWatch>> RankWatch::Listen(const RankWatchOptions& options,
                                                              const std::string& host) {
   TAOPD_ASSIGN_OR_RETURN(const int fd, ListenAt(host, 0));

@@ -104,7 +104,7 @@ class RankWatch {
     bool has_left = false;
   };
 
-  explicit RankWatch(const RankWatchOptions& options);
+  explicit RankWatch(const RankWatchOptions& options) : options_(options), token_(options.token) {}
   bool is_root() const { return options_.rank == 0; }
   void Start();
   // For ranks other than 0: waits for rank 0's first line.

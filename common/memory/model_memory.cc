@@ -20,16 +20,11 @@ int64_t PackedBytesOf(int64_t outputs, int64_t inputs, DataType dtype) {
 }
 
 struct LayerSizes {
-  explicit LayerSizes(const ModelConfig& config)
-      : H(config.hidden_size),
-        I(config.intermediate_size),
-        D(config.head_dim),
-        Q(config.num_attention_heads * config.head_dim),
-        K(config.num_key_value_heads * config.head_dim),
-        E(config.moe.num_experts),
-        k(config.moe.experts_per_token),
-        expert_I(config.moe.intermediate_size) {}
-  int64_t H, I, D, Q, K, E, k, expert_I;
+  const ModelConfig& config;
+  int64_t H = config.hidden_size, I = config.intermediate_size, D = config.head_dim;
+  int64_t Q = config.num_attention_heads * D, K = config.num_key_value_heads * D;
+  int64_t E = config.moe.num_experts, k = config.moe.experts_per_token;
+  int64_t expert_I = config.moe.intermediate_size;
 };
 
 int64_t NumSparseLayers(const ModelConfig& config) {
@@ -49,7 +44,7 @@ int64_t ExpertRowBytes(const LayerSizes& s, int64_t value_bytes, bool grouped) {
 }  // namespace
 
 WeightCounts CountWeights(const ModelConfig& config) {
-  const LayerSizes s(config);
+  const LayerSizes s{config};
   const int64_t num_sparse = NumSparseLayers(config);
   const int64_t num_dense = config.num_hidden_layers - num_sparse;
   WeightCounts counts;
@@ -67,7 +62,7 @@ DataType PackedDtype(DataType dtype) {
 }
 
 int64_t PackedProjectionBytes(const ModelConfig& config, DataType dtype) {
-  const LayerSizes s(config);
+  const LayerSizes s{config};
   const int64_t attention =
       PackedBytesOf(s.Q + 2 * s.K, s.H, dtype) + PackedBytesOf(s.H, s.Q, dtype);
   const int64_t dense = PackedBytesOf(2 * s.I, s.H, dtype) + PackedBytesOf(s.H, s.I, dtype);
@@ -91,7 +86,7 @@ int64_t KvBlockBytes(const ModelConfig& config, DataType dtype, bool on_cpu) {
 
 int64_t ActivationBytes(const ModelConfig& config, int64_t num_rows, DataType dtype, bool on_cpu) {
   constexpr int64_t kIdBytes = 8;
-  const LayerSizes s(config);
+  const LayerSizes s{config};
   const int64_t b = SizeOf(dtype);
   const int64_t num_sparse = NumSparseLayers(config);
   int64_t row_bytes = (3 * s.H + 3 * s.Q + 3 * s.K) * b;

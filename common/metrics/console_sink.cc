@@ -65,9 +65,6 @@ std::vector<ConsoleColumn> DefaultConsoleColumns() {
   };
 }
 
-ConsoleSink::ConsoleSink(const ConsoleOptions& options, std::ostream* out, Clock* clock)
-    : options_(options), out_(out), clock_(clock), start_(clock->Now()) {}
-
 ConsoleSink::~ConsoleSink() {
   if (!last_line_.empty()) *out_ << last_line_;
   if (!status_line_.empty() || !last_line_.empty()) *out_ << '\n' << std::flush;

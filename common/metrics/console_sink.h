@@ -50,7 +50,8 @@ class ConsoleSink final : public MetricSink {
   // `out` and `clock` must outlive the sink. The ETA is computed from the times that the steps
   // report (step_time.h), so that pauses do not count. If there are none, it is computed from the
   // time since construction.
-  ConsoleSink(const ConsoleOptions& options, std::ostream* out, Clock* clock);
+  ConsoleSink(const ConsoleOptions& options, std::ostream* out, Clock* clock)
+      : options_(options), out_(out), clock_(clock), start_(clock->Now()) {}
   // Writes the last step's line if no milestone has, and ends the status line, so that a shell's
   // prompt starts a new one.
   ~ConsoleSink() override;

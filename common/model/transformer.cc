@@ -123,10 +123,6 @@ at::Tensor PackedMoe(const at::Tensor& x_TH, const PackedLayer& layer, const Moe
 }  // namespace
 
 TransformerDecoder::TransformerDecoder(const ModelConfig& config, at::Device device,
-                                       at::ScalarType dtype)
-    : TransformerDecoder(config, device, dtype, config.vocab_size, /*group=*/nullptr) {}
-
-TransformerDecoder::TransformerDecoder(const ModelConfig& config, at::Device device,
                                        at::ScalarType dtype, int64_t vocab_size, Collectives* group)
     : Decoder(config, device, dtype),
       vocab_size_(vocab_size),
@@ -232,7 +228,6 @@ class TransformerDecoder::ForwardPass : public std::enable_shared_from_this<Forw
   ForwardPass(TransformerDecoder* decoder, const PackedBatch& batch)
       : decoder_(*decoder),
         batch_(batch),
-        plan_(MakeAttentionPlan(batch, decoder->device())),
         rotation_(decoder->rope_.Gather(plan_.positions_T, plan_.num_positions)),
         packed_(decoder->HasPackedWeights() ? decoder->UpToDateWeights() : nullptr) {}
 
@@ -302,7 +297,7 @@ class TransformerDecoder::ForwardPass : public std::enable_shared_from_this<Forw
 
   const TransformerDecoder& decoder_;
   const PackedBatch batch_;
-  const AttentionPlan plan_;
+  const AttentionPlan plan_ = MakeAttentionPlan(batch_, decoder_.device());
   const Rotation rotation_;
   // The copy of the weights that generation uses, or null if there is none.
   const std::shared_ptr<PackedWeights> packed_;

@@ -22,7 +22,8 @@ class TransformerDecoder final : public Decoder {
  public:
   // The weights are undefined until a loader has set all slots() and called FinishWeights.
   // REQUIRES: `config` passed the checks of ParseModelConfig.
-  TransformerDecoder(const ModelConfig& config, at::Device device, at::ScalarType dtype);
+  TransformerDecoder(const ModelConfig& config, at::Device device, at::ScalarType dtype)
+      : TransformerDecoder(config, device, dtype, config.vocab_size, /*group=*/nullptr) {}
   // A slice of a model whose whole vocabulary has vocab_size ids; `config` is SliceOf the model's
   // configuration.
   TransformerDecoder(const ModelConfig& config, at::Device device, at::ScalarType dtype,

@@ -23,11 +23,6 @@ absl::Status ValidateStopStrings(const std::vector<std::string>& stop_strings) {
   return absl::OkStatus();
 }
 
-StopStringMatcher::StopStringMatcher(std::vector<std::string> stop_strings, bool include_in_output)
-    : stop_strings_(std::move(stop_strings)),
-      include_in_output_(include_in_output),
-      held_(stop_strings_.size(), 0) {}
-
 bool StopStringMatcher::Append(std::string_view piece, bool may_stop) {
   const size_t old_size = text_.size();
   text_.append(piece);

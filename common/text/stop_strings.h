@@ -27,7 +27,10 @@ class StopStringMatcher {
  public:
   // If include_in_output, the text ends with the stop string, otherwise before it. There may be no
   // stop strings. REQUIRES: ValidateStopStrings(stop_strings) is OK.
-  StopStringMatcher(std::vector<std::string> stop_strings, bool include_in_output);
+  StopStringMatcher(std::vector<std::string> stop_strings, bool include_in_output)
+      : stop_strings_(std::move(stop_strings)),
+        include_in_output_(include_in_output),
+        held_(stop_strings_.size(), 0) {}
 
   // Appends UTF-8 text. Returns true if a stop string is now complete: the one that ends first, and
   // of several that end at the same byte the first in the list. The result does not depend on how

@@ -24,11 +24,6 @@ void PushLast(int32_t id, bool stopped, const GenerationRequest& request, Genera
 
 }  // namespace
 
-GeneratedText::GeneratedText(const Tokenizer* tokenizer, const GenerationRequest& request)
-    : decoder_(tokenizer, request.skip_special_tokens),
-      matcher_(request.stop, request.include_stop_str_in_output),
-      min_tokens_(request.sampling.min_tokens) {}
-
 bool GeneratedText::Push(int32_t id) {
   incomplete_ += decoder_.Push(id);
   const bool may_stop = ++num_tokens_ > min_tokens_;

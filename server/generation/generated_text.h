@@ -20,7 +20,10 @@ namespace taopd {
 class GeneratedText {
  public:
   // `tokenizer` must outlive the object.
-  GeneratedText(const Tokenizer* tokenizer, const GenerationRequest& request);
+  GeneratedText(const Tokenizer* tokenizer, const GenerationRequest& request)
+      : decoder_(tokenizer, request.skip_special_tokens),
+        matcher_(request.stop, request.include_stop_str_in_output),
+        min_tokens_(request.sampling.min_tokens) {}
 
   // Appends a token. Returns true if a stop string of the request is complete now; the text then
   // ends with it or before it. One that ends within the first min_tokens tokens does not count.

@@ -147,21 +147,12 @@ std::vector<std::string> ServiceNames(bool has_policy) {
 class GrpcServerImpl final : public GrpcServer {
  public:
   GrpcServerImpl(ServingState* state, ServerMetrics* metrics, const GrpcServerOptions& options)
-      : state_(state),
-        metrics_(metrics),
-        teacher_(state, metrics, options.keys),
-        vllm_inference_(teacher_.services(), &runs_),
-        vllm_control_(teacher_.services(), &runs_),
-        vllm_engine_(teacher_.services(), &runs_),
-        policy_(teacher_.services(), options.policy),
-        reflection_(teacher_.services(), ServiceNames(options.policy != nullptr)),
-        reflection_v1alpha_(teacher_.services(), ServiceNames(options.policy != nullptr)),
-        tls_(options.tls, TlsFiles::Protocol::kHttp2) {}
+      : state_(state), metrics_(metrics), options_(options) {}
   ~GrpcServerImpl() override {
     if (server_ != nullptr) Shutdown(absl::Now());
   }
 
-  absl::Status Start(const std::string& host, int port, const GrpcServerOptions& options) {
+  absl::Status Start(const std::string& host, int port) {
     [[maybe_unused]] static const auto before = google::protobuf::SetLogHandler(LogProtobufMessage);
     TAOPD_RETURN_IF_ERROR(tls_.Reload());
     grpc::ServerBuilder builder;
@@ -169,20 +160,20 @@ class GrpcServerImpl final : public GrpcServer {
     port_ = listener.port();
     auto connections = builder.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-        Credentials(options.keys, metrics_));
-    RegisterServices(options, &builder);
+        Credentials(options_.keys, metrics_));
+    RegisterServices(&builder);
     LimitMessages(&builder);
-    LimitConnections(options.limits, &builder);
+    LimitConnections(options_.limits, &builder);
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return Unavailable("gRPC cannot start on ", host, " and port ", port);
     guard_ = std::make_unique<GrpcGuard>(
         std::move(listener), std::move(connections),
         GrpcGuard::Options{
-            .limits = {options.limits.max_concurrent_streams, kMaxMessageBytes},
-            .tls = options.tls.enabled() ? &tls_ : nullptr,
+            .limits = {options_.limits.max_concurrent_streams, kMaxMessageBytes},
+            .tls = options_.tls.enabled() ? &tls_ : nullptr,
             .budget = &state_->message_budget(),
             .proxies = &state_->trusted_proxies(),
-            .on_failure = options.on_failure,
+            .on_failure = options_.on_failure,
             .on_refusal = [this](const std::string& address, const absl::Status& why) {
               metrics_->RecordRequest("grpc/guard", StatusCodeName(why), absl::ZeroDuration(),
                                       address);
@@ -219,13 +210,13 @@ class GrpcServerImpl final : public GrpcServer {
   }
 
  private:
-  void RegisterServices(const GrpcServerOptions& options, grpc::ServerBuilder* builder) {
+  void RegisterServices(grpc::ServerBuilder* builder) {
     builder->RegisterService(&teacher_);
     builder->RegisterService(&vllm_inference_);
     builder->RegisterService(&vllm_control_);
     builder->RegisterService(&vllm_engine_);
-    if (options.policy != nullptr) builder->RegisterService(&policy_);
-    if (options.reflection) {
+    if (options_.policy != nullptr) builder->RegisterService(&policy_);
+    if (options_.reflection) {
       builder->RegisterService(&reflection_);
       builder->RegisterService(&reflection_v1alpha_);
     }
@@ -233,15 +224,19 @@ class GrpcServerImpl final : public GrpcServer {
 
   ServingState* const state_;
   ServerMetrics* const metrics_;
-  TeacherService teacher_;
+  const GrpcServerOptions options_;
+  TeacherService teacher_{state_, metrics_, options_.keys};
   RunRegistry runs_;
-  VllmInferenceService vllm_inference_;
-  VllmControlService vllm_control_;
-  VllmEngineService vllm_engine_;
-  PolicyService policy_;
-  ReflectionService<grpc::reflection::v1::ServerReflection> reflection_;
-  ReflectionService<grpc::reflection::v1alpha::ServerReflection> reflection_v1alpha_;
-  TlsFiles tls_;
+  VllmInferenceService vllm_inference_{teacher_.services(), &runs_};
+  VllmControlService vllm_control_{teacher_.services(), &runs_};
+  VllmEngineService vllm_engine_{teacher_.services(), &runs_};
+  PolicyService policy_{teacher_.services(), options_.policy};
+  const std::vector<std::string> names_ = ServiceNames(options_.policy != nullptr);
+  ReflectionService<grpc::reflection::v1::ServerReflection> reflection_{teacher_.services(),
+                                                                        names_};
+  ReflectionService<grpc::reflection::v1alpha::ServerReflection> reflection_v1alpha_{
+      teacher_.services(), names_};
+  TlsFiles tls_{options_.tls, TlsFiles::Protocol::kHttp2};
   int port_ = 0;
   absl::Mutex mutex_;  // any thread may call SetHealth while Shutdown ends the server
   std::unique_ptr<grpc::Server> server_;
@@ -263,7 +258,7 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Listen(const std::string
     return true;
   }();
   auto server = std::make_unique<GrpcServerImpl>(state, metrics, options);
-  TAOPD_RETURN_IF_ERROR(server->Start(host, port, options));
+  TAOPD_RETURN_IF_ERROR(server->Start(host, port));
   return server;
 }
 

@@ -11,9 +11,6 @@ namespace taopd {
 
 HeapTrim::HeapTrim() : HeapTrim([] { return AnonymousMemoryBytes(); }, [] { ::malloc_trim(0); }) {}
 
-HeapTrim::HeapTrim(std::function<int64_t()> held_bytes, std::function<void()> trim)
-    : held_bytes_(std::move(held_bytes)), trim_(std::move(trim)), least_bytes_(held_bytes_()) {}
-
 void HeapTrim::Tick(absl::Time now) {
   absl::MutexLock lock(&mutex_);
   const bool has_grown = HasGrownLocked();

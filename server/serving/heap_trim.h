@@ -26,7 +26,8 @@ class HeapTrim {
   HeapTrim();
   // For tests: `held_bytes` returns the memory of the process, and `trim` returns its free memory
   // to the system.
-  HeapTrim(std::function<int64_t()> held_bytes, std::function<void()> trim);
+  HeapTrim(std::function<int64_t()> held_bytes, std::function<void()> trim)
+      : held_bytes_(std::move(held_bytes)), trim_(std::move(trim)), least_bytes_(held_bytes_()) {}
 
   // Call it about every second. It may take some milliseconds.
   void Tick(absl::Time now);

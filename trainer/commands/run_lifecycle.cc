@@ -20,16 +20,6 @@ constexpr absl::Duration kStoragePause = absl::Seconds(1);
 
 }  // namespace
 
-RunLifecycle::RunLifecycle(CheckpointedRun* run, RunState* run_state,
-                           const RunLifecycleOptions& options)
-    : run_(*run),
-      run_state_(*run_state),
-      group_(run->group()),
-      checkpoints_(run->checkpoints()),
-      options_(options),
-      wall_time_(options.start, options.wall_time_limit),
-      save_interval_(options.start, options.save_interval) {}
-
 absl::Status RunLifecycle::Restore(const TrainConfig& config, const Shares& shares) {
   const std::string dir = run_.checkpoint_dir();
   if (dir.empty()) return absl::OkStatus();

@@ -43,7 +43,8 @@ struct RunLifecycleOptions {
 class RunLifecycle {
  public:
   // The arguments, and all that the options point to, must outlive the object.
-  RunLifecycle(CheckpointedRun* run, RunState* run_state, const RunLifecycleOptions& options);
+  RunLifecycle(CheckpointedRun* run, RunState* run_state, const RunLifecycleOptions& options)
+      : run_(*run), run_state_(*run_state), options_(options) {}
 
   // Calls `prepare` before each save: it gives the checkpoint its further files. An error means
   // that there can be no checkpoint.
@@ -143,12 +144,12 @@ class RunLifecycle {
 
   CheckpointedRun& run_;
   RunState& run_state_;
-  ProcessGroup& group_;
-  RunCheckpoints& checkpoints_;
+  ProcessGroup& group_ = run_.group();
+  RunCheckpoints& checkpoints_ = run_.checkpoints();
   const RunLifecycleOptions options_;
   std::function<absl::Status()> prepare_;
-  WallTimeLimit wall_time_;
-  SaveInterval save_interval_;  // used on rank 0
+  WallTimeLimit wall_time_{options_.start, options_.wall_time_limit};
+  SaveInterval save_interval_{options_.start, options_.save_interval};  // used on rank 0
   absl::Duration save_time_;
   StepTime step_time_;               // of the steps that were shown
   bool is_saved_or_saving_ = false;  // the current step

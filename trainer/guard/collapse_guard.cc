@@ -49,8 +49,6 @@ struct CollapseGuard::Check {
   bool alarm_is_below = false;
 };
 
-CollapseGuard::CollapseGuard(const GuardConfig& config) : config_(config) {}
-
 std::optional<double> CollapseGuard::Baseline(size_t watched) const {
   if (baseline_counts_[watched] < config_.baseline_steps) return std::nullopt;
   return baseline_sums_[watched] / static_cast<double>(baseline_counts_[watched]);

@@ -29,7 +29,7 @@ struct GuardAlarm {
 
 class CollapseGuard {
  public:
-  explicit CollapseGuard(const GuardConfig& config);
+  explicit CollapseGuard(const GuardConfig& config) : config_(config) {}
 
   // Checks the metrics of step `step`. Returns the guards whose alarm is on, in the order of their
   // declaration. A metric that is missing or not finite neither raises nor ends an alarm.

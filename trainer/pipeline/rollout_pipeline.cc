@@ -23,15 +23,6 @@ bool HaveCandidates(const TrainConfig& config, const StepInFlight& step) {
 
 }  // namespace
 
-RolloutPipeline::RolloutPipeline(const StepContext* context, RolloutWeights* weights,
-                                 const std::vector<PromptRecord>* prompts, EpochOrder order,
-                                 TeacherUpdate update_teacher)
-    : context_(context),
-      weights_(weights),
-      prompts_(prompts),
-      order_(std::move(order)),
-      update_teacher_(std::move(update_teacher)) {}
-
 void RolloutPipeline::Drop() {
   if (batches_.empty()) return;
   context_->rollout_engine->CancelAll();

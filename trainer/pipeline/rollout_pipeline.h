@@ -65,7 +65,12 @@ class RolloutPipeline final : public RolloutsAhead {
   // student's.
   RolloutPipeline(const StepContext* context, RolloutWeights* weights,
                   const std::vector<PromptRecord>* prompts, EpochOrder order,
-                  TeacherUpdate update_teacher = nullptr);
+                  TeacherUpdate update_teacher = nullptr)
+      : context_(context),
+        weights_(weights),
+        prompts_(prompts),
+        order_(std::move(order)),
+        update_teacher_(std::move(update_teacher)) {}
   // Ends the generation. Answers of the teacher may still be outstanding, unless its weights follow
   // the student's.
   ~RolloutPipeline() override { Drop(); }

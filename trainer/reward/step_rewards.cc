@@ -25,15 +25,6 @@ std::vector<double> Advantages(const std::vector<double>& rewards, RewardBaselin
   return advantages;
 }
 
-StepRewards::StepRewards(const StepRewardOptions& options, std::vector<const PromptRecord*> prompts,
-                         int64_t group_size, std::string name)
-    : options_(options),
-      prompts_(std::move(prompts)),
-      group_size_(group_size),
-      name_(std::move(name)),
-      rollouts_(prompts_.size(), nullptr),
-      num_finished_(prompts_.size() / group_size, 0) {}
-
 RewardSample StepRewards::SampleOf(int64_t index, const Rollout& rollout) const {
   const PromptRecord& prompt = *prompts_[index];
   const Tokenizer& tokenizer = *options_.tokenizer;

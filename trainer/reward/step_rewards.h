@@ -65,7 +65,13 @@ class StepRewards {
   // `prompts` are those of the rollouts, in groups of `group_size` rollouts of one prompt. The
   // samples' ids begin with `name`.
   StepRewards(const StepRewardOptions& options, std::vector<const PromptRecord*> prompts,
-              int64_t group_size, std::string name);
+              int64_t group_size, std::string name)
+      : options_(options),
+        prompts_(std::move(prompts)),
+        group_size_(group_size),
+        name_(std::move(name)),
+        rollouts_(prompts_.size(), nullptr),
+        num_finished_(prompts_.size() / group_size, 0) {}
 
   // Records a finished rollout, which must live as long as this object. Returns the group, if
   // this was its last rollout.

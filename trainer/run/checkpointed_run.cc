@@ -21,14 +21,6 @@ absl::StatusOr<RunFacts> ReadIdentity(const std::string& checkpoint_dir) {
 
 }  // namespace
 
-CheckpointedRun::CheckpointedRun(CheckpointedRunOptions options)
-    : options_(std::move(options)),
-      alone_(ProcessGroup::Alone()),
-      group_(options_.group != nullptr ? options_.group : alone_.get()),
-      records_(group_, options_.run_dir, options_.total_steps, options_.settings,
-               options_.watched_metric),
-      checkpoints_(group_, &records_, &student_, &state_, options_.run_dir) {}
-
 absl::StatusOr<std::string> CheckpointedRun::OpenDirectory(const StartMode& mode) {
   if (mode.dry_run) {
     TAOPD_RETURN_IF_ERROR(RunDirectory::Check(options_.run_dir, mode));

@@ -92,7 +92,7 @@ struct StudentSource {
 
 class CheckpointedRun {
  public:
-  explicit CheckpointedRun(CheckpointedRunOptions options);
+  explicit CheckpointedRun(CheckpointedRunOptions options) : options_(std::move(options)) {}
 
   // Locks the directory. With mode.resume and a checkpoint there, compares the settings with those
   // of the checkpoint's run, and CheckFacts reports the differences; the student, its optimizer and
@@ -169,8 +169,8 @@ class CheckpointedRun {
   absl::Status ReplaceOldRun();
 
   const CheckpointedRunOptions options_;
-  const std::unique_ptr<ProcessGroup> alone_;
-  ProcessGroup* const group_;
+  const std::unique_ptr<ProcessGroup> alone_ = ProcessGroup::Alone();
+  ProcessGroup* const group_ = options_.group != nullptr ? options_.group : alone_.get();
   std::string resumed_from_;
   std::vector<std::string> allow_change_;
   absl::Status settings_check_;  // names the differences from the checkpoint's run
@@ -178,8 +178,9 @@ class CheckpointedRun {
   std::unique_ptr<RunDirectory> directory_;  // of rank 0
   Student student_;
   TrainState state_;
-  RunRecords records_;
-  RunCheckpoints checkpoints_;
+  RunRecords records_{group_, options_.run_dir, options_.total_steps, options_.settings,
+                      options_.watched_metric};
+  RunCheckpoints checkpoints_{group_, &records_, &student_, &state_, options_.run_dir};
 };
 
 }  // namespace taopd

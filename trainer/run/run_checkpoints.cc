@@ -8,15 +8,6 @@
 
 namespace taopd {
 
-RunCheckpoints::RunCheckpoints(ProcessGroup* group, RunRecords* records, const Student* student,
-                               TrainState* state, const std::string& run_dir)
-    : group_(group),
-      records_(records),
-      student_(student),
-      state_(state),
-      model_dir_(run_dir + "/model"),
-      attempts_(run_dir) {}
-
 absl::StatusOr<std::unique_ptr<SaveInProgress>> RunCheckpoints::Begin(bool copies) {
   // Used on rank 0, for everything except the ranks' parts of the optimizer.
   std::shared_ptr<const CheckpointContents> contents;

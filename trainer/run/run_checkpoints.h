@@ -30,7 +30,13 @@ class RunCheckpoints {
 
   // Everything must outlive the object. A save stores the sizes of the records in the state.
   RunCheckpoints(ProcessGroup* group, RunRecords* records, const Student* student,
-                 TrainState* state, const std::string& run_dir);
+                 TrainState* state, const std::string& run_dir)
+      : group_(group),
+        records_(records),
+        student_(student),
+        state_(state),
+        model_dir_(run_dir + "/model"),
+        attempts_(run_dir) {}
 
   // Sets where checkpoints are: `store` is null on ranks other than 0, and must outlive the object.
   // Call it before all functions that access checkpoints.

@@ -6,15 +6,6 @@
 
 namespace taopd {
 
-TeacherViews::TeacherViews(const TeacherViewOptions& options,
-                           std::vector<const PromptRecord*> prompts, int64_t group_size)
-    : options_(options),
-      prompts_(std::move(prompts)),
-      group_size_(group_size),
-      rollouts_(prompts_.size(), nullptr),
-      grades_(prompts_.size(), Grade::kUnknown),
-      waits_(prompts_.size(), false) {}
-
 std::vector<TeacherView> TeacherViews::AddRollout(int64_t index, const Rollout& rollout) {
   const PromptRecord& prompt = *prompts_[index];
   if (!prompt.teacher_prompt.has_sibling)

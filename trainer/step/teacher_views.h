@@ -44,7 +44,13 @@ class TeacherViews {
  public:
   // `prompts` are those of the rollouts, in groups of `group_size` rollouts of one prompt.
   TeacherViews(const TeacherViewOptions& options, std::vector<const PromptRecord*> prompts,
-               int64_t group_size);
+               int64_t group_size)
+      : options_(options),
+        prompts_(std::move(prompts)),
+        group_size_(group_size),
+        rollouts_(prompts_.size(), nullptr),
+        grades_(prompts_.size(), Grade::kUnknown),
+        waits_(prompts_.size(), false) {}
 
   // Records a finished rollout, which must live as long as the views. Returns the views that
   // are certain now: that of the rollout, those of others that have waited for it, or none. Each

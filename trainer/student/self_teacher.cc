@@ -6,9 +6,6 @@
 
 namespace taopd {
 
-SelfTeacher::SelfTeacher(SelfTeacherOptions options, const Student* student, ProcessGroup* group)
-    : options_(std::move(options)), student_(student), group_(group) {}
-
 absl::StatusOr<EngineTeacherClient::Started> SelfTeacher::Start() {
   const ModelConfig& config = student_->decoder->config();
   EngineOptions engine = options_.engine;

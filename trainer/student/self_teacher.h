@@ -51,7 +51,8 @@ class SelfTeacher {
   // `student` may still be empty; Start needs it. With an average, the student's optimizer must
   // keep one (AdamWOptions::keeps_average). `group` has the ranks that share the optimizer. Both
   // must outlive the object.
-  SelfTeacher(SelfTeacherOptions options, const Student* student, ProcessGroup* group);
+  SelfTeacher(SelfTeacherOptions options, const Student* student, ProcessGroup* group)
+      : options_(std::move(options)), student_(student), group_(group) {}
 
   // Makes live weights those of `decoder` instead of the student's. Call it before Start.
   void UseForLive(std::shared_ptr<Decoder> decoder) { decoder_ = std::move(decoder); }

@@ -51,13 +51,6 @@ int64_t ConsecutiveBlocks(const std::vector<ScheduledRows>& rows,
 
 }  // namespace
 
-ModelRunner::ModelRunner(std::shared_ptr<Decoder> decoder, int64_t num_blocks,
-                         int64_t head_workspace_bytes, std::unique_ptr<DecodeGraphs> graphs)
-    : decoder_(std::move(decoder)),
-      num_blocks_(num_blocks),
-      head_workspace_bytes_(head_workspace_bytes),
-      graphs_(std::move(graphs)) {}
-
 void ModelRunner::CaptureGraphs() {
   if (graphs_ == nullptr) return;
   const c10::InferenceMode inference_mode;

@@ -25,7 +25,11 @@ class ModelRunner {
   // The pool has num_blocks blocks. `graphs` may be null. Its scratch block is the one after the
   // pool.
   ModelRunner(std::shared_ptr<Decoder> decoder, int64_t num_blocks, int64_t head_workspace_bytes,
-              std::unique_ptr<DecodeGraphs> graphs);
+              std::unique_ptr<DecodeGraphs> graphs)
+      : decoder_(std::move(decoder)),
+        num_blocks_(num_blocks),
+        head_workspace_bytes_(head_workspace_bytes),
+        graphs_(std::move(graphs)) {}
 
   // Allocates the pages and records the graphs, if there are any, so that no request has to wait
   // for that. Another thread may call it before the engine's thread starts.

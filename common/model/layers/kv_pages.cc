@@ -33,10 +33,6 @@ int64_t KvPages::BytesPerBlock(const ModelConfig& config, at::ScalarType dtype, 
   return config.num_hidden_layers * BytesPerLayerBlock(config, StoredDtype(dtype, layout), layout);
 }
 
-KvPages::KvPages(const ModelConfig& config, int64_t num_blocks, at::ScalarType dtype,
-                 at::Device device, Layout layout)
-    : KvPages(config, config.num_hidden_layers, num_blocks, dtype, device, layout) {}
-
 KvPages KvPages::ForWholeSequences(const ModelConfig& config, int64_t num_blocks,
                                    at::ScalarType dtype, at::Device device, Layout layout) {
   KvPages pages(config, /*num_layers=*/1, num_blocks, dtype, device, layout);

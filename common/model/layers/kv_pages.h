@@ -37,7 +37,8 @@ class KvPages {
 
   // Makes pages for every layer. REQUIRES: num_blocks > 0.
   KvPages(const ModelConfig& config, int64_t num_blocks, at::ScalarType dtype, at::Device device,
-          Layout layout);
+          Layout layout)
+      : KvPages(config, config.num_hidden_layers, num_blocks, dtype, device, layout) {}
   // Makes pages of one layer that all layers use in turn. They serve sequences that one forward
   // pass computes as a whole: their contents are not kept.
   static KvPages ForWholeSequences(const ModelConfig& config, int64_t num_blocks,

@@ -82,13 +82,6 @@ double RopeAttentionFactor(const RopeConfig& config) {
   return YarnMscale(config.factor, 1.0);
 }
 
-RopeTable::RopeTable(const RopeConfig& config, int64_t head_dim, at::Device device,
-                     at::ScalarType dtype)
-    : device_(device),
-      dtype_(dtype),
-      inverse_frequencies_(InverseFrequencies(config, head_dim)),
-      attention_factor_(RopeAttentionFactor(config)) {}
-
 Rotation RopeTable::Gather(const at::Tensor& positions_T, int64_t num_positions) {
   const auto [cos_PD, sin_PD] = Tables(num_positions);
   return {cos_PD.index_select(0, positions_T).unsqueeze(1),

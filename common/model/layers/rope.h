@@ -32,7 +32,11 @@ double RopeAttentionFactor(const RopeConfig& config);
 // Makes rotations from a table that grows with the largest requested position. Thread-safe.
 class RopeTable {
  public:
-  RopeTable(const RopeConfig& config, int64_t head_dim, at::Device device, at::ScalarType dtype);
+  RopeTable(const RopeConfig& config, int64_t head_dim, at::Device device, at::ScalarType dtype)
+      : device_(device),
+        dtype_(dtype),
+        inverse_frequencies_(InverseFrequencies(config, head_dim)),
+        attention_factor_(RopeAttentionFactor(config)) {}
   // Returns the rotation of positions_T, which is int64, on the device and below num_positions.
   Rotation Gather(const at::Tensor& positions_T, int64_t num_positions);
   // Returns the addresses of the table, which change when it grows.

@@ -15,10 +15,6 @@ constexpr size_t kNumAhead = 16;
 
 }  // namespace
 
-Bpe::Bpe(const std::vector<BpeMerge>& merges, const std::array<int32_t, 256>& byte_ids,
-         absl::flat_hash_map<std::string, int32_t> whole_words)
-    : merges_(merges), byte_ids_(byte_ids), whole_words_(std::move(whole_words)) {}
-
 void Bpe::Encode(std::span<const std::string_view> words, WordCache* cache,
                  std::vector<int32_t>* ids) const {
   if (cache == nullptr) {

@@ -24,7 +24,8 @@ class Bpe {
   //                 without a token
   //   whole_words   words that are one token regardless of the merges (ignore_merges); may be empty
   Bpe(const std::vector<BpeMerge>& merges, const std::array<int32_t, 256>& byte_ids,
-      absl::flat_hash_map<std::string, int32_t> whole_words);
+      absl::flat_hash_map<std::string, int32_t> whole_words)
+      : merges_(merges), byte_ids_(byte_ids), whole_words_(std::move(whole_words)) {}
 
   // Appends the ids of the words in order. Takes time O(n log n) for a word of length n.
   // `cache` may be null; it must not be shared with another tokenizer.

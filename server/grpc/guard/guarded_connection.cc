@@ -22,15 +22,6 @@ void Drop(std::string* bytes, size_t num_sent) {
 
 }  // namespace
 
-GuardedConnection::GuardedConnection(int fd, SSL_CTX* tls, FrameGuard guard, Connect connect,
-                                     OnRefusal on_refusal, RelayBuffer* buffer)
-    : transport_(fd, tls),
-      guard_(std::move(guard)),
-      connect_(std::move(connect)),
-      on_refusal_(std::move(on_refusal)),
-      buffer_(buffer),
-      state_(tls == nullptr ? State::kOpen : State::kHandshake) {}
-
 void GuardedConnection::Run(absl::Time now) {
   wants_run_ = false;
   if (state_ == State::kHandshake) Handshake();

@@ -32,7 +32,13 @@ class GuardedConnection {
   // Takes ownership of the socket. If `tls` is null, the connection is plain. Everything else must
   // outlive the object.
   GuardedConnection(int fd, SSL_CTX* tls, FrameGuard guard, Connect connect, OnRefusal on_refusal,
-                    RelayBuffer* buffer);
+                    RelayBuffer* buffer)
+      : transport_(fd, tls),
+        guard_(std::move(guard)),
+        connect_(std::move(connect)),
+        on_refusal_(std::move(on_refusal)),
+        buffer_(buffer),
+        state_(tls == nullptr ? State::kOpen : State::kHandshake) {}
 
   // Does all work that is possible without waiting.
   void Run(absl::Time now);

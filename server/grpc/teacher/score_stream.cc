@@ -22,13 +22,6 @@ std::unique_ptr<v1::ScoreStreamResponse> MakeError(const std::string& request_id
 
 }  // namespace
 
-ScoreStream::ScoreStream(const CallServices& services, Caller caller, std::string address,
-                         std::function<void(ScoreStream*)> on_done)
-    : services_(services),
-      on_done_(std::move(on_done)),
-      caller_(std::move(caller)),
-      address_(std::move(address)) {}
-
 template <typename Change>
 void ScoreStream::Advance(bool may_read, const Change& change) {
   Next next;

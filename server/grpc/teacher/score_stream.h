@@ -33,7 +33,11 @@ class ScoreStream final : public BidiCall, public std::enable_shared_from_this<S
 
   // `address` is the client's, for logs.
   ScoreStream(const CallServices& services, Caller caller, std::string address,
-              std::function<void(ScoreStream*)> on_done);
+              std::function<void(ScoreStream*)> on_done)
+      : services_(services),
+        on_done_(std::move(on_done)),
+        caller_(std::move(caller)),
+        address_(std::move(address)) {}
 
   // Call it once, in the handler.
   void Start();

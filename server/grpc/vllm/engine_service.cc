@@ -258,9 +258,6 @@ EngineEvents EventsOfAnswer(bool streamed, const std::shared_ptr<EngineAnswer>& 
 
 }  // namespace
 
-VllmEngineService::VllmEngineService(const CallServices& services, RunRegistry* runs)
-    : services_(services), runs_(runs), started_at_(services.state->clock()->Now()) {}
-
 StreamedCall* VllmEngineService::Generate(CallContext* context, const CallBytes* request) {
   const auto start = [&](const engine::GenerateRequest& message, const Stream& stream,
                          EngineWork* work) -> absl::Status {

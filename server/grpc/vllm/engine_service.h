@@ -21,7 +21,8 @@ using VllmEngineMethods = vllm::grpc::engine::VllmEngine::WithRawCallbackMethod_
 class VllmEngineService final : public VllmEngineMethods {
  public:
   // `runs` must outlive the service.
-  VllmEngineService(const CallServices& services, RunRegistry* runs);
+  VllmEngineService(const CallServices& services, RunRegistry* runs)
+      : services_(services), runs_(runs), started_at_(services.state->clock()->Now()) {}
 
   // A streamed answer with prompt log-probs has one chunk per sequence: they must come first, and
   // the engine returns them with the last token.

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "common/base/random.h"
 #include "server/grpc/vllm/inference_answer.h"
 #include "server/grpc/vllm/inference_request.h"
 #include "server/options/version.h"
@@ -76,9 +75,6 @@ StreamedCall* VllmInferenceService::GenerateStream(CallContext* context, const C
   return BeginStreamedCall<vllm::GenerateRequest, vllm::GenerateResponse>(
       context, {services_, "grpc/vllm.Inference/GenerateStream"}, request, start);
 }
-
-VllmControlService::VllmControlService(const CallServices& services, RunRegistry* runs)
-    : services_(services), runs_(runs), instance_id_(Concat(FreshBits())) {}
 
 UnaryCall* VllmControlService::GetServerInfo(CallContext* context, const CallBytes*,
                                              CallBytes* answer) {

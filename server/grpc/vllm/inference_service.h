@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "common/base/random.h"
 #include "proto/vllm/control.grpc.pb.h"
 #include "proto/vllm/inference.grpc.pb.h"
 #include "server/grpc/vllm/run_registry.h"
@@ -39,7 +40,8 @@ class VllmInferenceService final : public VllmInferenceMethods {
 
 class VllmControlService final : public VllmControlMethods {
  public:
-  VllmControlService(const CallServices& services, RunRegistry* runs);
+  VllmControlService(const CallServices& services, RunRegistry* runs)
+      : services_(services), runs_(runs), instance_id_(Concat(FreshBits())) {}
 
   UnaryCall* GetServerInfo(CallContext* context, const CallBytes* request,
                            CallBytes* answer) override;

@@ -55,11 +55,7 @@ struct LossSums {
 
 class SftRun {
  public:
-  SftRun(SftConfig config, RunState* state)
-      : config_(std::move(config)),
-        run_state_(state),
-        run_(MakeSftRunOptions(&config_)),
-        lifecycle_(&run_, run_state_, {}) {}
+  SftRun(SftConfig config, RunState* state) : config_(std::move(config)), run_state_(state) {}
 
   absl::Status Run(const StartMode& mode) {
     TAOPD_RETURN_IF_ERROR(SetUp(mode));
@@ -286,8 +282,8 @@ class SftRun {
 
   SftConfig config_;
   RunState* const run_state_;
-  CheckpointedRun run_;
-  RunLifecycle lifecycle_;
+  CheckpointedRun run_{MakeSftRunOptions(&config_)};
+  RunLifecycle lifecycle_{&run_, run_state_, {}};
   bool is_finished_ = false;  // as the resumed run was found
   HeadOptions head_;
   std::vector<PromptRecord> train_;

@@ -56,14 +56,6 @@ size_t SkipPercentWord(std::string_view text, size_t start) {
   return start;
 }
 
-Environments::Environments(std::string_view text)
-    : text_(text),
-      double_dollar_(text, "$$"),
-      bracket_(text, "\\]"),
-      parenthesis_(text, "\\)"),
-      newline_(text, "\n"),
-      square_(text, "]") {}
-
 std::optional<size_t> Environments::MatchDelimited(size_t start, Piece* piece) {
   const auto take = [&](size_t open, size_t close, size_t width) -> std::optional<size_t> {
     if (close == kNone || close <= open) return std::nullopt;

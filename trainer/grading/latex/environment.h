@@ -39,7 +39,7 @@ struct Match {
 // Not thread-safe. The matches are views into the text.
 class Environments {
  public:
-  explicit Environments(std::string_view text);
+  explicit Environments(std::string_view text) : text_(text) {}
 
   // Matches an environment that begins exactly at `start`, and up to five more that commas, "and"
   // or "or" join to it.
@@ -50,7 +50,8 @@ class Environments {
   std::optional<size_t> MatchDelimited(size_t start, Piece* piece);
 
   std::string_view text_;
-  NextOccurrence double_dollar_, bracket_, parenthesis_, newline_, square_;
+  NextOccurrence double_dollar_{text_, "$$"}, bracket_{text_, "\\]"}, parenthesis_{text_, "\\)"};
+  NextOccurrence newline_{text_, "\n"}, square_{text_, "]"};
 };
 
 // Returns the position after the % or "percent" at `start`, or `start` if there is none.

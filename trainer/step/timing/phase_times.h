@@ -61,10 +61,7 @@ class PhaseTimes {
 // Adds the time between its construction and its destruction. `times` may be null.
 class PhaseTimer {
  public:
-  PhaseTimer(PhaseTimes* times, Phase phase)
-      : times_(times),
-        phase_(phase),
-        start_(times != nullptr ? times->clock()->Now() : absl::InfinitePast()) {}
+  PhaseTimer(PhaseTimes* times, Phase phase) : times_(times), phase_(phase) {}
   ~PhaseTimer() {
     if (times_ != nullptr) times_->Add(phase_, start_, times_->clock()->Now());
   }
@@ -74,7 +71,7 @@ class PhaseTimer {
  private:
   PhaseTimes* times_;
   const Phase phase_;
-  const absl::Time start_;
+  const absl::Time start_ = times_ != nullptr ? times_->clock()->Now() : absl::InfinitePast();
 };
 
 }  // namespace taopd

@@ -8,9 +8,6 @@
 
 namespace taopd::jinja {
 
-Renderer::Renderer(const Syntax& syntax, const RenderOptions& options)
-    : syntax_(syntax), runtime_(options.now, options.time_zone) {}
-
 Renderer::~Renderer() {
   for (const ScopePtr& scope : captured_) scope->values.clear();
   for (const auto& loop : captured_loops_) {

@@ -44,7 +44,8 @@ struct Scope {
 
 class Renderer {
  public:
-  Renderer(const Syntax& syntax, const RenderOptions& options);
+  Renderer(const Syntax& syntax, const RenderOptions& options)
+      : syntax_(syntax), runtime_(options.now, options.time_zone) {}
   // Empties all scopes and namespaces, because they can refer to each other in cycles.
   ~Renderer();
   Renderer(const Renderer&) = delete;
