@@ -1,10 +1,10 @@
 #include "common/base/memory.h"
 
+#include <absl/strings/str_format.h>
 #include <malloc.h>
 
 #include <algorithm>
 #include <charconv>
-#include <cstdio>
 #include <fstream>
 #include <limits>
 #include <sstream>
@@ -108,14 +108,9 @@ absl::StatusOr<int64_t> ParseMemoryBytes(std::string_view text) {
 }
 
 std::string MemoryText(int64_t bytes) {
-  char text[64];
   const double gib = static_cast<double>(bytes) / (int64_t{1} << 30);
-  if (gib >= 0.1) {
-    std::snprintf(text, sizeof(text), "%.1f GiB", gib);
-  } else {
-    std::snprintf(text, sizeof(text), "%.1f MiB", static_cast<double>(bytes) / (1 << 20));
-  }
-  return text;
+  if (gib >= 0.1) return absl::StrFormat("%.1f GiB", gib);
+  return absl::StrFormat("%.1f MiB", static_cast<double>(bytes) / (1 << 20));
 }
 
 }  // namespace taopd

@@ -1,7 +1,8 @@
 #include "common/memory/engine_plan.h"
 
+#include <absl/strings/str_format.h>
+
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 
 #include "common/base/memory.h"
@@ -191,11 +192,10 @@ absl::Status AddPool(const EnginePlanInput& input, EnginePlan* plan) {
   plan->num_kv_blocks = pool->num_blocks;
   plan->max_generation_len = pool->max_generation_len;
   const int64_t num_tokens = plan->num_kv_blocks * kBlockTokens;
-  char note[128];
-  std::snprintf(note, sizeof(note), "%lld blocks of %lld tokens: %.1f sequences of %lld tokens",
-                static_cast<long long>(plan->num_kv_blocks), static_cast<long long>(kBlockTokens),
-                static_cast<double>(num_tokens) / static_cast<double>(plan->max_model_len),
-                static_cast<long long>(plan->max_model_len));
+  const std::string note = absl::StrFormat(
+      "%d blocks of %d tokens: %.1f sequences of %d tokens", plan->num_kv_blocks, kBlockTokens,
+      static_cast<double>(num_tokens) / static_cast<double>(plan->max_model_len),
+      plan->max_model_len);
   plan->lines.push_back(
       {MemoryItem::kKvPool, plan->budget.device, MemoryKind::kHeld, plan->kv_pool_bytes(), note});
   if (plan->kv_pool_bytes() > left_bytes)

@@ -1,8 +1,9 @@
 #include "common/metrics/console_sink.h"
 
+#include <absl/strings/str_format.h>
+
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 namespace taopd {
 namespace {
@@ -10,25 +11,19 @@ namespace {
 constexpr char kClearLine[] = "\r\x1b[K";
 
 std::string FormatValue(const ConsoleColumn& column, double value) {
-  char text[64];
+  // 1e300 with digits after the point would fill the screen.
+  const bool is_huge = std::abs(value) >= 1e9;
   switch (column.style) {
     case ConsoleColumn::Style::kFixed:
-      // 1e300 with digits after the point would fill the screen.
-      if (std::abs(value) >= 1e9) {
-        std::snprintf(text, sizeof(text), "%.3g", value);
-      } else {
-        std::snprintf(text, sizeof(text), "%.*f", column.precision, value);
-      }
-      break;
+      if (is_huge) return absl::StrFormat("%.3g", value);
+      return absl::StrFormat("%.*f", column.precision, value);
     case ConsoleColumn::Style::kSignificant:
-      std::snprintf(text, sizeof(text), "%.*g", column.precision, value);
-      break;
+      return absl::StrFormat("%.*g", column.precision, value);
     case ConsoleColumn::Style::kPercent:
-      std::snprintf(text, sizeof(text), "%.*f%%", std::abs(value) < 1e9 ? column.precision : 0,
-                    std::clamp(100 * value, -1e11, 1e11));
-      break;
+      return absl::StrFormat("%.*f%%", is_huge ? 0 : column.precision,
+                             std::clamp(100 * value, -1e11, 1e11));
   }
-  return text;
+  return "";
 }
 
 // Returns texts like "45s", "4m10s", "3h05m", "2d04h".

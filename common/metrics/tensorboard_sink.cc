@@ -1,10 +1,10 @@
 #include "common/metrics/tensorboard_sink.h"
 
+#include <absl/strings/str_format.h>
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <span>
 #include <utility>
 
@@ -28,19 +28,14 @@ absl::StatusOr<std::unique_ptr<TensorBoardSink>> TensorBoardSink::Open(
     const TensorBoardOptions& options, Clock* clock) {
   TAOPD_RETURN_IF_ERROR(MakeDirectories(options.dir));
   // Uses ten digits, because TensorBoard reads a directory's files in the order of their names.
-  char seconds[24];
-  std::snprintf(seconds, sizeof(seconds), "%010lld",
-                static_cast<long long>(absl::ToUnixSeconds(clock->Now())));
-  const std::string unique =
-      options.unique_suffix.empty() ? HostAndProcess() : options.unique_suffix;
-  const std::string stem = Concat(options.dir, "/events.out.tfevents.", seconds, ".", unique);
+  const std::string stem = absl::StrFormat(
+      "%s/events.out.tfevents.%010d.%s", options.dir, absl::ToUnixSeconds(clock->Now()),
+      options.unique_suffix.empty() ? HostAndProcess() : options.unique_suffix);
   // A run that is rolled back may open another file in the same second.
   std::string path = stem;
   int fd = -1;
   for (int i = 0; i < kMaxFilesPerSecond; ++i) {
-    char suffix[8] = "";
-    if (i > 0) std::snprintf(suffix, sizeof(suffix), ".%03d", i);
-    path = stem + suffix;
+    path = i == 0 ? stem : absl::StrFormat("%s.%03d", stem, i);
     fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (fd >= 0 || errno != EEXIST) break;
   }

@@ -1,6 +1,7 @@
 // The export of weights to safetensors.
 
-#include <cstdio>
+#include <absl/strings/str_format.h>
+
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -34,9 +35,7 @@ std::vector<std::vector<NamedParameter>> SplitIntoShards(const ModelSnapshot& mo
 }
 
 std::string ShardName(size_t number, size_t num_shards) {
-  char name[64];
-  std::snprintf(name, sizeof(name), "model-%05zu-of-%05zu.safetensors", number, num_shards);
-  return name;
+  return absl::StrFormat("model-%05d-of-%05d.safetensors", number, num_shards);
 }
 
 // Removes the weights of an earlier export that the new one, which is complete by now, does not

@@ -1,8 +1,9 @@
 #include "trainer/report/charts/chart.h"
 
+#include <absl/strings/str_format.h>
+
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -164,9 +165,7 @@ nlohmann::ordered_json LineData(const Line& line, const ChartSpec& spec) {
     for (const Point& point : series) {
       // The page shows fewer than six digits.
       if (std::isfinite(point.value)) {
-        char text[32];
-        std::snprintf(text, sizeof(text), "%.6g", point.value);
-        out.push_back(std::strtod(text, nullptr));
+        out.push_back(std::strtod(absl::StrFormat("%.6g", point.value).c_str(), nullptr));
       } else {
         out.push_back(nullptr);
       }

@@ -1,8 +1,9 @@
 #include "trainer/report/charts/scale.h"
 
+#include <absl/strings/str_format.h>
+
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <utility>
 
 #include "common/base/status.h"
@@ -29,17 +30,11 @@ std::string Trimmed(std::string text) {
   return text;
 }
 
-std::string Fixed(double value, int decimals) {
-  char text[400];
-  std::snprintf(text, sizeof(text), "%.*f", decimals, value);
-  return text;
-}
+std::string Fixed(double value, int decimals) { return absl::StrFormat("%.*f", decimals, value); }
 
 // "1.2e-7": neither the mantissa nor the exponent is padded with zeros.
 std::string Scientific(double value, int digits) {
-  char text[64];
-  std::snprintf(text, sizeof(text), "%.*e", digits - 1, value);
-  const std::string whole = text;
+  const std::string whole = absl::StrFormat("%.*e", digits - 1, value);
   const size_t e = whole.find('e');
   return Concat(Trimmed(whole.substr(0, e)), "e", std::stoi(whole.substr(e + 1)));
 }

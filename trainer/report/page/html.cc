@@ -1,9 +1,9 @@
 #include "trainer/report/page/html.h"
 
+#include <absl/strings/str_format.h>
 #include <absl/strings/str_replace.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 namespace taopd::report {
@@ -43,10 +43,6 @@ std::string ScriptJson(const nlohmann::ordered_json& value) {
   return absl::StrReplaceAll(value.dump(-1, ' ', false, replace), {{"<", "\\u003c"}});
 }
 
-std::string Coordinate(double value) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.1f", value);
-  return text;
-}
+std::string Coordinate(double value) { return absl::StrFormat("%.1f", value); }
 
 }  // namespace taopd::report

@@ -1,9 +1,10 @@
 #include "common/text/jinja/values/format.h"
 
+#include <absl/strings/str_format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <cstdio>
 
 #include "common/text/jinja/error.h"
 #include "common/text/jinja/limits.h"
@@ -14,10 +15,7 @@ namespace taopd::jinja {
 namespace {
 
 void AppendHex(char32_t c, int digits, const char* prefix, std::string* out) {
-  char buffer[16];
-  const int size =
-      std::snprintf(buffer, sizeof(buffer), "%s%0*x", prefix, digits, static_cast<unsigned>(c));
-  out->append(buffer, static_cast<size_t>(size));
+  absl::StrAppendFormat(out, "%s%0*x", prefix, digits, static_cast<uint32_t>(c));
 }
 
 class ReprWriter {
