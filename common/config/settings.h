@@ -111,8 +111,7 @@ struct Setting {
   // (trainer/step/rollouts/pending_step.h).
   bool decides_scores = false;
 
-  // For declarations: keys.Setting(...).MayChange().
-  void MayChange() { may_change = true; }
+  // For declarations: keys.Setting(...).DecidesScores().
   void DecidesScores() { decides_scores = true; }
 };
 
@@ -140,6 +139,13 @@ class SettingTable {
   template <typename Enum>
   requires std::is_enum_v<Enum> taopd::Setting& Setting(const std::string& name, Enum* value,
                                                         const std::string& help);
+
+  // Declares a setting of which a resumed run may have another value (Setting::may_change). The
+  // arguments are those of Setting.
+  template <typename... Arguments>
+  void Mutable(Arguments&&... arguments) {
+    Setting(std::forward<Arguments>(arguments)...).may_change = true;
+  }
 
   // Declares a section. Struct has its own Declare, and its settings get the prefix "name.".
   template <typename Struct>

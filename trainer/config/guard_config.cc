@@ -3,10 +3,8 @@
 namespace taopd {
 
 void GuardRuleConfig::Declare(SettingTable& keys) {
-  keys.Setting("limit", &limit, "Limit of the alarm. 0 turns the guard off.", AtLeast(0.0))
-      .MayChange();
-  keys.Setting("action", &action, "Action of the guard: warn, pause, stop (code 76) or roll_back.")
-      .MayChange();
+  keys.Mutable("limit", &limit, "Limit of the alarm. 0 turns the guard off.", AtLeast(0.0));
+  keys.Mutable("action", &action, "Action of the guard: warn, pause, stop (code 76) or roll_back.");
 }
 
 void GuardConfig::Declare(SettingTable& keys) {
@@ -33,25 +31,21 @@ void GuardConfig::Declare(SettingTable& keys) {
                "Alarm when policy/kl_to_start exceeds limit, in nats per token. The metric is "
                "measured only if the limit is above 0.",
                kl_to_start);
-  keys.Setting("baseline_steps", &baseline_steps,
+  keys.Mutable("baseline_steps", &baseline_steps,
                "Number of first steps over which the value at the start is averaged.",
-               AtLeast<int64_t>(1))
-      .MayChange();
-  keys.Setting("patience", &patience,
+               AtLeast<int64_t>(1));
+  keys.Mutable("patience", &patience,
                "A guard acts when its alarm has lasted for this many steps. A warning is logged at "
                "the first of them.",
-               AtLeast<int64_t>(1))
-      .MayChange();
-  keys.Setting("kl_every", &kl_every,
+               AtLeast<int64_t>(1));
+  keys.Mutable("kl_every", &kl_every,
                Concat("Number of steps between measurements of policy/kl_to_start, on ", kNumProbes,
                       " responses of the first step."),
-               AtLeast<int64_t>(1))
-      .MayChange();
-  keys.Setting("rollback_lr_factor", &rollback_lr_factor,
+               AtLeast<int64_t>(1));
+  keys.Mutable("rollback_lr_factor", &rollback_lr_factor,
                Concat("Each roll-back multiplies the learning rate by this number. After ",
                       kMaxRollbacks, " roll-backs, the next one ends the run with code 76."),
-               Fraction())
-      .MayChange();
+               Fraction());
 }
 
 }  // namespace taopd

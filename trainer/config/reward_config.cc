@@ -42,14 +42,13 @@ void RewardConfig::Declare(SettingTable& keys) {
           "require_stop", &require_stop,
           "Whether reward.grader gives 0 to a response that is cut at data.max_response_length.")
       .DecidesScores();
-  keys.Setting("url", &url,
+  keys.Mutable("url", &url,
                "Server that rewards the responses, as an alternative to a grader, such as "
                "http://127.0.0.1:9000/rewards. It receives one POST request per prompt "
                "(docs/rewards.md).",
                [](const std::string& text) {
                  return text.empty() ? absl::OkStatus() : ParseHttpUrl(text).status();
-               })
-      .MayChange();
+               });
   keys.Setting("weight", &weight,
                "Factor by which the reward's term of the loss, policy_gradient, is multiplied.",
                Must<double>("be finite and not 0",
@@ -65,28 +64,23 @@ void RewardConfig::Declare(SettingTable& keys) {
       .DecidesScores();
   DeclareClip("clip_low", &clip_low, keys);
   DeclareClip("clip_high", &clip_high, keys);
-  keys.Setting("timeout_s", &timeout_s,
+  keys.Mutable("timeout_s", &timeout_s,
                "Time limit in seconds for one attempt to get the rewards of the responses to one "
                "prompt.",
-               Between(0.001, 86400.0))
-      .MayChange();
-  keys.Setting("outage_budget_s", &outage_budget_s,
+               Between(0.001, 86400.0));
+  keys.Mutable("outage_budget_s", &outage_budget_s,
                "Time in seconds for which a failed request is retried. After that, the run ends "
                "with code 69.",
-               AtLeast(0.0))
-      .MayChange();
-  keys.Setting("connect_timeout_s", &connect_timeout_s,
+               AtLeast(0.0));
+  keys.Mutable("connect_timeout_s", &connect_timeout_s,
                "Time limit in seconds for the wait for the server of reward.url at the start.",
-               MoreThan(0.0))
-      .MayChange();
-  keys.Setting("max_in_flight", &max_in_flight,
+               MoreThan(0.0));
+  keys.Mutable("max_in_flight", &max_in_flight,
                "Maximum number of requests in flight at the server of reward.url.",
-               Between<int64_t>(1, 1024))
-      .MayChange();
-  keys.Setting("api_key_env", &api_key_env,
+               Between<int64_t>(1, 1024));
+  keys.Mutable("api_key_env", &api_key_env,
                "Environment variable that holds the API key of the server of reward.url. The key "
-               "is sent as a bearer token.")
-      .MayChange();
+               "is sent as a bearer token.");
 }
 
 absl::Status CheckReward(const RewardConfig& reward, int64_t num_responses) {

@@ -12,60 +12,50 @@ SettingCheck<double> Fraction() {
 }
 
 void RunConfig::Declare(SettingTable& keys) {
-  keys.Setting("name", &name, "Name of the run, which its page shows.", NotEmpty()).MayChange();
-  keys.Setting("dir", &dir,
+  keys.Mutable("name", &name, "Name of the run, which its page shows.", NotEmpty());
+  keys.Mutable("dir", &dir,
                "Directory to which the run writes everything. If it is empty, the directory is "
-               "runs/NAME.")
-      .MayChange();
+               "runs/NAME.");
   keys.Setting("seed", &seed, "Seed of the order of the data, of rollouts and of evaluations.",
                AtLeast<int64_t>(0));
 }
 
 void ProcessConfig::DeclareProcess(SettingTable& keys) {
-  keys.Setting("head_workspace_mb", &head_workspace_mb,
+  keys.Mutable("head_workspace_mb", &head_workspace_mb,
                "Maximum memory for the logits of one chunk of rows, in MiB. On a GPU, the "
                "student's loss takes at least what 512 rows need.",
-               MoreThan(0.0))
-      .MayChange();
-  keys.Setting("keep_checkpoints", &keep_checkpoints, "Number of newest checkpoints to keep.",
-               AtLeast<int64_t>(2))
-      .MayChange();
-  keys.Setting("disk_plan", &disk_plan,
+               MoreThan(0.0));
+  keys.Mutable("keep_checkpoints", &keep_checkpoints, "Number of newest checkpoints to keep.",
+               AtLeast<int64_t>(2));
+  keys.Mutable("disk_plan", &disk_plan,
                "What to do if the checkpoints that the run will keep exceed the free space of "
                "run.dir: refuse the run, warn (and refuse it only if not even one checkpoint "
-               "fits), or do nothing (off).")
-      .MayChange();
-  keys.Setting(
-          "device", &device,
-          "Device to compute on: cpu, cuda, cuda:N, or auto, which means cuda if there is a GPU.",
-          NotEmpty())
-      .MayChange();
-  keys.Setting(
-          "kernels", &kernels,
-          "Kernels of this project, or compositions of LibTorch operations that compute the same: "
-          "custom, composed, or auto, which means custom on a CPU and, on a GPU, those kernels "
-          "that agree with their composition and are not slower in a check at the start.",
-          OneOf(KernelModes()))
-      .MayChange();
-  keys.Setting("num_threads", &num_threads, "Number of threads that compute. 0 means one per core.",
-               AtLeast<int64_t>(0))
-      .MayChange();
-  keys.Setting("host", &host, "Address on which the HTTP port is opened.", NotEmpty()).MayChange();
-  keys.Setting(
-          "http_port", &http_port,
-          "Port of the run's page, /status, /metrics and /healthz. 0 lets the system choose one.",
-          Between<int64_t>(0, 65535))
-      .MayChange();
-  keys.Setting("allowed_hosts", &allowed_hosts,
+               "fits), or do nothing (off).");
+  keys.Mutable(
+      "device", &device,
+      "Device to compute on: cpu, cuda, cuda:N, or auto, which means cuda if there is a GPU.",
+      NotEmpty());
+  keys.Mutable(
+      "kernels", &kernels,
+      "Kernels of this project, or compositions of LibTorch operations that compute the same: "
+      "custom, composed, or auto, which means custom on a CPU and, on a GPU, those kernels "
+      "that agree with their composition and are not slower in a check at the start.",
+      OneOf(KernelModes()));
+  keys.Mutable("num_threads", &num_threads, "Number of threads that compute. 0 means one per core.",
+               AtLeast<int64_t>(0));
+  keys.Mutable("host", &host, "Address on which the HTTP port is opened.", NotEmpty());
+  keys.Mutable(
+      "http_port", &http_port,
+      "Port of the run's page, /status, /metrics and /healthz. 0 lets the system choose one.",
+      Between<int64_t>(0, 65535));
+  keys.Mutable("allowed_hosts", &allowed_hosts,
                "Host names by which clients may address the HTTP port, in addition to localhost, "
                "the address that it is bound to and this machine's own names. Requests for other "
-               "names are refused, so no page of another site reaches the run.")
-      .MayChange();
-  keys.Setting(
-          "token_env", &token_env,
-          "Environment variable that holds the token that POST requests to the HTTP port must send "
-          "as \"Authorization: Bearer TOKEN\". If the setting is empty, no token is required.")
-      .MayChange();
+               "names are refused, so no page of another site reaches the run.");
+  keys.Mutable(
+      "token_env", &token_env,
+      "Environment variable that holds the token that POST requests to the HTTP port must send "
+      "as \"Authorization: Bearer TOKEN\". If the setting is empty, no token is required.");
 }
 
 void PromptConfig::DeclarePrompts(SettingTable& keys) {
@@ -108,11 +98,10 @@ void OptimizerConfig::Declare(SettingTable& keys) {
                "How bfloat16 weights are updated: through a float32 copy, which takes four bytes "
                "per parameter (float32), or directly, with stochastic rounding (none). float32 "
                "weights have no copy.");
-  keys.Setting("offload", &offload,
+  keys.Mutable("offload", &offload,
                "Keep AdamW's moments and float32 copies in the host's memory and update the "
                "weights there, for students whose training exceeds a GPU's memory. Refused if the "
-               "device is a CPU.")
-      .MayChange();
+               "device is a CPU.");
 }
 
 absl::Status OptimizerConfig::Check() const {
@@ -122,19 +111,16 @@ absl::Status OptimizerConfig::Check() const {
 }
 
 void ServerAccess::DeclareAccess(SettingTable& keys) {
-  keys.Setting("api_key_env", &api_key_env,
+  keys.Mutable("api_key_env", &api_key_env,
                "Environment variable that holds the servers' API key. The key is sent as a bearer "
-               "token.")
-      .MayChange();
-  keys.Setting("api_key_file", &api_key_file, "File whose first line is the API key.").MayChange();
-  keys.Setting("tls_ca_file", &tls_ca_file,
+               "token.");
+  keys.Mutable("api_key_file", &api_key_file, "File whose first line is the API key.");
+  keys.Mutable("tls_ca_file", &tls_ca_file,
                "PEM file of the authorities that sign the servers' certificates. If it is empty, "
-               "the system's list is used.")
-      .MayChange();
-  keys.Setting("tls_cert_file", &tls_cert_file,
-               "PEM file of this client's certificate, for servers that ask for one.")
-      .MayChange();
-  keys.Setting("tls_key_file", &tls_key_file, "PEM file of the key of tls_cert_file.").MayChange();
+               "the system's list is used.");
+  keys.Mutable("tls_cert_file", &tls_cert_file,
+               "PEM file of this client's certificate, for servers that ask for one.");
+  keys.Mutable("tls_key_file", &tls_key_file, "PEM file of the key of tls_cert_file.");
 }
 
 absl::Status ServerAccess::CheckAccess(const char* section) const {

@@ -8,11 +8,10 @@ void SftModelConfig::Declare(SettingTable& keys) {
       "Hugging Face model directory to start from. If it is empty, the weights are random.");
   keys.Setting("config", &config,
                "config.json of a model with random weights, which is used if init is empty.");
-  keys.Setting("tokenizer", &tokenizer,
+  keys.Mutable("tokenizer", &tokenizer,
                "Directory of a tokenizer. If init is set, it is another model's tokenizer, whose "
                "special tokens and template the model takes over. If it is empty, init's own "
-               "tokenizer is used.")
-      .MayChange();
+               "tokenizer is used.");
   keys.Setting("dtype", &dtype,
                "Data type of the parameters and of the computation: float32, bfloat16, or auto, "
                "which keeps the stored type.",
@@ -21,11 +20,10 @@ void SftModelConfig::Declare(SettingTable& keys) {
 }
 
 void SftDataConfig::Declare(SettingTable& keys) {
-  keys.Setting("train", &train,
+  keys.Mutable("train", &train,
                "JSON Lines or Parquet files of conversations, or of prompts and responses. Each "
-               "prompt and response is text, a list of messages, or token ids under KEY_ids.")
-      .MayChange();
-  keys.Setting("val", &val, "JSON Lines or Parquet files for the validation loss.").MayChange();
+               "prompt and response is text, a list of messages, or token ids under KEY_ids.");
+  keys.Mutable("val", &val, "JSON Lines or Parquet files for the validation loss.");
   keys.Setting("prompt_key", &prompt_key, "Key of the prompt.", NotEmpty());
   keys.Setting("response_key", &response_key,
                "Key of the response, whose tokens alone are learned.", NotEmpty());
@@ -45,22 +43,18 @@ void SftDataConfig::Declare(SettingTable& keys) {
 }
 
 void SftTrainerConfig::Declare(SettingTable& keys) {
-  keys.Setting("total_steps", &total_steps, "Number of optimizer steps.", AtLeast<int64_t>(1))
-      .MayChange();
+  keys.Mutable("total_steps", &total_steps, "Number of optimizer steps.", AtLeast<int64_t>(1));
   keys.Setting("batch_size", &batch_size, "Number of rows per step.", AtLeast<int64_t>(1));
-  keys.Setting("micro_batch_tokens", &micro_batch_tokens,
-               "Maximum number of tokens per forward and backward pass.", AtLeast<int64_t>(1))
-      .MayChange();
-  keys.Setting("eval_every", &eval_every,
+  keys.Mutable("micro_batch_tokens", &micro_batch_tokens,
+               "Maximum number of tokens per forward and backward pass.", AtLeast<int64_t>(1));
+  keys.Mutable("eval_every", &eval_every,
                "Number of steps between validations. The last step is always validated. 0 means "
                "only the last step.",
-               AtLeast<int64_t>(0))
-      .MayChange();
-  keys.Setting("save_every", &save_every,
+               AtLeast<int64_t>(0));
+  keys.Mutable("save_every", &save_every,
                "Number of steps between checkpoints. The last step is always saved. 0 means only "
                "the last step.",
-               AtLeast<int64_t>(0))
-      .MayChange();
+               AtLeast<int64_t>(0));
   DeclareProcess(keys);
 }
 

@@ -131,20 +131,18 @@ void TeacherConfig::Declare(SettingTable& keys) {
                "Number of steps between replacements of the weights start by the current weights. "
                "0 means that they are never replaced.",
                AtLeast<int64_t>(0));
-  keys.Setting("endpoints", &endpoints,
+  keys.Mutable("endpoints", &endpoints,
                "Servers of one model: " + DescribeSchemes(kTeacherProtocols) +
                    ". Requests go to the least busy one.",
                Must<std::vector<std::string>>("name at least one server",
-                                              [](const auto& list) { return !list.empty(); }))
-      .MayChange();
+                                              [](const auto& list) { return !list.empty(); }));
   keys.Setting("model", &model,
                "Name of the model on a vLLM or SGLang server. If it is empty, the first model that "
                "the server lists is used.");
-  keys.Setting(
-          "revision", &revision,
-          "Revision that the servers must serve, as in the log of taopd-teacher. Another revision "
-          "is refused before the first step. If it is empty, any revision is accepted.")
-      .MayChange();
+  keys.Mutable(
+      "revision", &revision,
+      "Revision that the servers must serve, as in the log of taopd-teacher. Another revision "
+      "is refused before the first step. If it is empty, any revision is accepted.");
   keys.Setting("top_k", &top_k,
                "Number of teacher tokens per position. All other tokens together form the tail.",
                AtLeast<int64_t>(1));
@@ -152,40 +150,31 @@ void TeacherConfig::Declare(SettingTable& keys) {
                "Temperature of the teacher's distribution. vLLM and SGLang support 1 only.",
                MoreThan(0.0))
       .DecidesScores();
-  keys.Setting("timeout_s", &timeout_s,
-               "Time limit in seconds for one attempt to score one sequence.",
-               Between(0.001, 86400.0))
-      .MayChange();
-  keys.Setting("outage_budget_s", &outage_budget_s,
+  keys.Mutable("timeout_s", &timeout_s,
+               "Time limit in seconds for one attempt to score one sequence.", Between(0.001, 86400.0));
+  keys.Mutable("outage_budget_s", &outage_budget_s,
                "Time in seconds for which a failed sequence is retried. After that, the run ends "
                "with code 69.",
-               AtLeast(0.0))
-      .MayChange();
-  keys.Setting("connect_timeout_s", &connect_timeout_s,
-               "Time limit in seconds for the wait for a teacher at the start.", MoreThan(0.0))
-      .MayChange();
-  keys.Setting("hedge_after_s", &hedge_after_s,
+               AtLeast(0.0));
+  keys.Mutable("connect_timeout_s", &connect_timeout_s,
+               "Time limit in seconds for the wait for a teacher at the start.", MoreThan(0.0));
+  keys.Mutable("hedge_after_s", &hedge_after_s,
                "If a server has not answered after this many seconds, the request is also sent to "
                "a second server, and the first valid answer counts. 0 means never.",
-               AtLeast(0.0))
-      .MayChange();
-  keys.Setting("max_in_flight", &max_in_flight, "Maximum number of requests in flight per server.",
-               AtLeast<int64_t>(1))
-      .MayChange();
+               AtLeast(0.0));
+  keys.Mutable("max_in_flight", &max_in_flight, "Maximum number of requests in flight per server.",
+               AtLeast<int64_t>(1));
   DeclareAccess(keys);
-  keys.Setting("cache_dir", &cache_dir,
+  keys.Mutable("cache_dir", &cache_dir,
                "Directory of a score cache, which several processes may share. If it is empty, "
-               "scores are not cached.")
-      .MayChange();
-  keys.Setting("cache_gb", &cache_gb,
+               "scores are not cached.");
+  keys.Mutable("cache_gb", &cache_gb,
                "Maximum size of the score cache in GiB. When it is full, the least recently used "
                "entries are deleted.",
-               MoreThan(0.0))
-      .MayChange();
-  keys.Setting("cache_only", &cache_only,
+               MoreThan(0.0));
+  keys.Mutable("cache_only", &cache_only,
                "Take all scores from the cache and contact no server. This replays a run without "
-               "its teacher.")
-      .MayChange();
+               "its teacher.");
 }
 
 void TeacherEntryConfig::Declare(SettingTable& keys) {

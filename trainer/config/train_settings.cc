@@ -61,71 +61,60 @@ void DeclareOffPolicy(DataConfig& data, SettingTable& keys) {
 
 // Settings of when checkpoints are written and which are kept.
 void DeclareSaving(TrainerConfig& trainer, SettingTable& keys) {
-  keys.Setting("save_every", &trainer.save_every,
+  keys.Mutable("save_every", &trainer.save_every,
                "Number of steps between checkpoints. The last step is always saved. 0 means only "
                "the last step.",
-               AtLeast<int64_t>(0))
-      .MayChange();
-  keys.Setting("save_minutes", &trainer.save_minutes,
+               AtLeast<int64_t>(0));
+  keys.Mutable("save_minutes", &trainer.save_minutes,
                "Also write a checkpoint after the first step that ends this many minutes after the "
                "last checkpoint. 0 means never.",
-               AtLeast(0.0))
-      .MayChange();
-  keys.Setting("stop_grace_s", &trainer.stop_grace_s,
+               AtLeast(0.0));
+  keys.Mutable("stop_grace_s", &trainer.stop_grace_s,
                "If a run is asked to stop after the first update of a step, it finishes the step "
                "if that is likely to take at most this many seconds. Otherwise it saves between "
                "two mini-batches, with the rest of the step. Leave the supervisor's grace period "
                "enough time for a checkpoint.",
-               AtLeast(0.0))
-      .MayChange();
-  keys.Setting(
-          "stall_timeout_s", &trainer.stall_timeout_s,
-          "If no micro-batch, decoding step, attempt at a teacher or checkpoint begins or ends for "
-          "this many seconds, /healthz answers 503 and the watchdog of systemd is no longer "
-          "notified, so the supervisor restarts the run. Failed attempts count as well. The limit "
-          "must be longer than the longest of these operations. 0 means never.",
-          AtLeast(0.0))
-      .MayChange();
-  keys.Setting("async_save", &trainer.async_save,
+               AtLeast(0.0));
+  keys.Mutable(
+      "stall_timeout_s", &trainer.stall_timeout_s,
+      "If no micro-batch, decoding step, attempt at a teacher or checkpoint begins or ends for "
+      "this many seconds, /healthz answers 503 and the watchdog of systemd is no longer "
+      "notified, so the supervisor restarts the run. Failed attempts count as well. The limit "
+      "must be longer than the longest of these operations. 0 means never.",
+      AtLeast(0.0));
+  keys.Mutable("async_save", &trainer.async_save,
                "Whether the checkpoints of save_every and save_minutes are written while the next "
                "step runs, from a copy of the student and its optimizer. The value is on, off, or "
-               "auto, which means on if the memory plan has room for the copy.")
-      .MayChange();
-  keys.Setting("keep_every", &trainer.keep_every,
+               "auto, which means on if the memory plan has room for the copy.");
+  keys.Mutable("keep_every", &trainer.keep_every,
                "Also keep every checkpoint whose step is a multiple of this number. 0 means none.",
-               AtLeast<int64_t>(0))
-      .MayChange();
+               AtLeast<int64_t>(0));
 }
 
 // Settings of memory, and files for inspection.
 void DeclareInspection(TrainerConfig& trainer, SettingTable& keys) {
-  keys.Setting("memory_plan", &trainer.memory_plan,
+  keys.Mutable("memory_plan", &trainer.memory_plan,
                "What to do if the memory plan exceeds the device's memory: refuse the run, warn, "
-               "or do nothing (off).")
-      .MayChange();
-  keys.Setting("trace_steps", &trainer.trace_steps,
+               "or do nothing (off).");
+  keys.Mutable("trace_steps", &trainer.trace_steps,
                "Number of steps after the start of the process whose timeline is written to "
                "RUN_DIR/trace.json, for chrome://tracing or Perfetto.",
-               AtLeast<int64_t>(0))
-      .MayChange();
-  keys.Setting("rollout_dumps", &trainer.rollout_dumps,
+               AtLeast<int64_t>(0));
+  keys.Mutable("rollout_dumps", &trainer.rollout_dumps,
                Concat("Number of rollouts per step that are written to RUN_DIR/rollouts.jsonl. "
                       "When the file exceeds ",
                       TrainerConfig::kMaxRolloutLogBytes >> 20,
                       " MiB, it is renamed to rollouts.1.jsonl and replaces the previous one."),
-               AtLeast<int64_t>(0))
-      .MayChange();
-  keys.Setting("cpu_memory_limit", &trainer.cpu_memory_limit,
+               AtLeast<int64_t>(0));
+  keys.Mutable("cpu_memory_limit", &trainer.cpu_memory_limit,
                "CPU memory that the memory plan allows each rank, as a size such as 24GiB. With 0, "
                "the ranks of a machine share 0.9 of its available memory.",
-               MemorySize())
-      .MayChange();
-  keys.Setting("peak_flops", &trainer.peak_flops,
+               MemorySize());
+  keys.Mutable("peak_flops", &trainer.peak_flops,
                "Peak rate of the device in FLOP/s, for the metric perf/mfu. With 0, the peak of a "
                "CPU is measured at the start with a product of matrices, and other devices have no "
                "perf/mfu.",
-               AtLeast(0.0))
-      .MayChange();
+               AtLeast(0.0));
 }
 
 }  // namespace
@@ -136,10 +125,9 @@ void StudentConfig::Declare(SettingTable& keys) {
       "Hugging Face model directory to start from, or directory of a PEFT adapter. If lora.rank is "
       "set, training continues the adapter; otherwise the adapter is merged into its base.",
       NotEmpty());
-  keys.Setting("tokenizer", &tokenizer,
+  keys.Mutable("tokenizer", &tokenizer,
                "Directory of another model's tokenizer, whose special tokens and template the "
-               "student takes over. If it is empty, the student keeps its own tokenizer.")
-      .MayChange();
+               "student takes over. If it is empty, the student keeps its own tokenizer.");
   keys.Setting("dtype", &dtype,
                "Data type of the parameters and of the computation: float32, bfloat16 (see "
                "optimizer.master), or auto, which keeps the stored type.",
@@ -148,16 +136,14 @@ void StudentConfig::Declare(SettingTable& keys) {
 }
 
 void DataConfig::Declare(SettingTable& keys) {
-  keys.Setting("train", &train,
+  keys.Mutable("train", &train,
                "JSON Lines or Parquet files of prompts. A prompt is text, a list of messages (as "
-               "in verl's files), or token ids under PROMPT_KEY_ids.")
-      .MayChange();
+               "in verl's files), or token ids under PROMPT_KEY_ids.");
   keys.Setting("train_weights", &train_weights,
                "How often each file's prompts are used in an epoch, as one number per file. 0.5 "
                "uses one half in this epoch and the other half in the next. If the list is empty, "
                "every prompt is used once.");
-  keys.Setting("val", &val, "JSON Lines or Parquet files of held-out problems for the evaluation.")
-      .MayChange();
+  keys.Mutable("val", &val, "JSON Lines or Parquet files of held-out problems for the evaluation.");
   keys.Setting("prompt_key", &prompt_key, "Key of the prompt. a.b is the key b inside of a.",
                NotEmpty());
   keys.Setting("answer_key", &answer_key,
@@ -209,19 +195,16 @@ void RolloutConfig::Declare(SettingTable& keys) {
       "mask_truncated", &mask_truncated,
       "Leave responses that are cut at data.max_response_length out of the loss and out of the "
       "denominator of its mean, as verl does. The metric rollout/masked_share counts them.");
-  keys.Setting("max_num_seqs", &max_num_seqs,
-               "Maximum number of sequences that are generated at a time.", AtLeast<int64_t>(1))
-      .MayChange();
-  keys.Setting(
-          "kv_cache_gb", &kv_cache_gb,
-          "Maximum size of the rollouts' KV cache in GiB. auto takes what the memory plan leaves.",
-          AutoOr(MoreThan(0.0)))
-      .MayChange();
-  keys.Setting("cuda_graphs", &cuda_graphs,
+  keys.Mutable("max_num_seqs", &max_num_seqs,
+               "Maximum number of sequences that are generated at a time.", AtLeast<int64_t>(1));
+  keys.Mutable(
+      "kv_cache_gb", &kv_cache_gb,
+      "Maximum size of the rollouts' KV cache in GiB. auto takes what the memory plan leaves.",
+      AutoOr(MoreThan(0.0)));
+  keys.Mutable("cuda_graphs", &cuda_graphs,
                "Capture decode steps as CUDA graphs and replay them. They are captured again for "
                "each step's rollouts. auto captures them where that is possible; true is refused "
-               "where it is impossible, as on a CPU.")
-      .MayChange();
+               "where it is impossible, as on a CPU.");
   RolloutEndpointsConfig::Declare(keys);
 }
 
@@ -258,12 +241,11 @@ void ObjectiveConfig::Declare(SettingTable& keys) {
   keys.Setting("aggregation", &aggregation,
                "How the losses of positions are combined: token-mean, seq-mean-token-mean or "
                "seq-mean-token-sum, as in verl.");
-  keys.Setting("full_kl_rows", &full_kl_rows,
+  keys.Mutable("full_kl_rows", &full_kl_rows,
                "Number of positions per step at which the full-vocabulary KL and the truncation "
                "gap are measured before the first update. This needs a teacher that sends dense "
                "log-probs. With the objective full, every position is measured. 0 means none.",
-               AtLeast<int64_t>(0))
-      .MayChange();
+               AtLeast<int64_t>(0));
   keys.Setting(
       "veto_rho_below", &veto_rho_below,
       "Leave out a whole response of a reused batch if the importance ratio of one of its tokens "
@@ -272,148 +254,120 @@ void ObjectiveConfig::Declare(SettingTable& keys) {
 }
 
 void TrainerConfig::Declare(SettingTable& keys) {
-  keys.Setting("total_steps", &total_steps,
-               "Number of steps. A step trains on one batch of prompts.", AtLeast<int64_t>(1))
-      .MayChange();
+  keys.Mutable("total_steps", &total_steps,
+               "Number of steps. A step trains on one batch of prompts.", AtLeast<int64_t>(1));
   keys.Setting("mini_batch_size", &mini_batch_size,
                "Number of prompts per optimizer step. From the second mini-batch of a step on, the "
                "behavior policy is no longer the current policy.",
                AtLeast<int64_t>(1));
-  keys.Setting("micro_batch_tokens", &micro_batch_tokens,
+  keys.Mutable("micro_batch_tokens", &micro_batch_tokens,
                "Maximum number of tokens per forward and backward pass. A longer sequence forms a "
                "micro-batch by itself. auto takes as many as fit, up to 16384.",
-               AutoOr(AtLeast<int64_t>(1)))
-      .MayChange();
+               AutoOr(AtLeast<int64_t>(1)));
   keys.Setting("async_steps", &async_steps,
                "Number of steps by which generation is ahead of training. With 0, a step trains on "
                "responses of the current weights. With N, the responses of step s come from "
                "exactly the weights after step s - N - 1, or from those of the start, and are "
                "generated while earlier steps are scored, trained, evaluated and saved.",
                Between<int64_t>(0, kMaxAsyncSteps));
-  keys.Setting(
-          "recompute", &recompute,
-          "Activations that the backward pass computes again to save memory: none, those of "
-          "attention and its projections (attention), or everything between layers (full). auto "
-          "takes the first of these with which the memory plan fits. The gradients are the same.")
-      .MayChange();
-  keys.Setting("eval_at_start", &eval_at_start, "Evaluate the student before the first step.")
-      .MayChange();
-  keys.Setting("eval_every", &eval_every,
+  keys.Mutable(
+      "recompute", &recompute,
+      "Activations that the backward pass computes again to save memory: none, those of "
+      "attention and its projections (attention), or everything between layers (full). auto "
+      "takes the first of these with which the memory plan fits. The gradients are the same.");
+  keys.Mutable("eval_at_start", &eval_at_start, "Evaluate the student before the first step.");
+  keys.Mutable("eval_every", &eval_every,
                "Number of steps between evaluations. The last step is always evaluated. 0 means "
                "only the last step.",
-               AtLeast<int64_t>(0))
-      .MayChange();
+               AtLeast<int64_t>(0));
   DeclareSaving(*this, keys);
-  keys.Setting("best_metric", &best_metric,
-               "Metric of the evaluations, such as eval/kl_to_teacher, that selects the best "
-               "checkpoint. This checkpoint is kept, and best.json names it. If the setting is "
-               "empty, no checkpoint is selected.",
-               Must<std::string>("be a metric of the evaluations: eval/...",
-                                 [](const std::string& name) {
-                                   return name.empty() || name.substr(0, name.find('/')) == "eval";
-                                 }))
-      .MayChange();
-  keys.Setting("best_is", &best_is,
-               "Whether the smallest or the largest value of best_metric is the best.")
-      .MayChange();
-  keys.Setting("early_stop_evaluations", &early_stop_evaluations,
+  keys.Mutable(
+      "best_metric", &best_metric,
+      "Metric of the evaluations, such as eval/kl_to_teacher, that selects the best "
+      "checkpoint. This checkpoint is kept, and best.json names it. If the setting is "
+      "empty, no checkpoint is selected.",
+      Must<std::string>("be a metric of the evaluations: eval/...", [](const std::string& name) {
+        return name.empty() || name.substr(0, name.find('/')) == "eval";
+      }));
+  keys.Mutable("best_is", &best_is,
+               "Whether the smallest or the largest value of best_metric is the best.");
+  keys.Mutable("early_stop_evaluations", &early_stop_evaluations,
                "End the run after this many consecutive evaluations without a new best value of "
                "best_metric. 0 means never.",
-               AtLeast<int64_t>(0))
-      .MayChange();
-  keys.Setting("max_wall_time_s", &max_wall_time_s,
+               AtLeast<int64_t>(0));
+  keys.Mutable("max_wall_time_s", &max_wall_time_s,
                "Save and end with code 78 before this process has run for this many seconds, early "
                "enough for one more step and a checkpoint. 0 means no limit.",
-               AtLeast(0.0))
-      .MayChange();
-  keys.Setting("max_nonfinite_steps", &max_nonfinite_steps,
+               AtLeast(0.0));
+  keys.Mutable("max_nonfinite_steps", &max_nonfinite_steps,
                "End the run with code 76 after this many consecutive steps without any update "
                "because losses or gradients are not finite.",
-               AtLeast<int64_t>(1))
-      .MayChange();
-  keys.Setting("max_bad_batches", &max_bad_batches,
+               AtLeast<int64_t>(1));
+  keys.Mutable("max_bad_batches", &max_bad_batches,
                "Maximum number of skipped mini-batches that are written to RUN_DIR/bad_batches.",
-               AtLeast<int64_t>(0))
-      .MayChange();
+               AtLeast<int64_t>(0));
   DeclareInspection(*this, keys);
   DeclareProcess(keys);
 }
 
 void EvalConfig::Declare(SettingTable& keys) {
-  keys.Setting(
-          "measure", &measure,
-          "Measure of an evaluation. accuracy generates responses and grades them. kl computes the "
-          "truncated reverse KL to the teacher on given responses. none turns evaluations off.")
-      .MayChange();
-  keys.Setting("mode", &mode,
+  keys.Mutable(
+      "measure", &measure,
+      "Measure of an evaluation. accuracy generates responses and grades them. kl computes the "
+      "truncated reverse KL to the teacher on given responses. none turns evaluations off.");
+  keys.Mutable("mode", &mode,
                "Whether training waits for its evaluations. With blocking, it waits. With beside, "
                "evaluations measure a copy of the weights while training continues, and give way "
                "to rollouts (docs/evaluation.md). `taopd-trainer eval` does not train and ignores "
-               "this setting.")
-      .MayChange();
-  keys.Setting("kv_cache_gb", &kv_cache_gb,
+               "this setting.");
+  keys.Mutable("kv_cache_gb", &kv_cache_gb,
                "Maximum size in GiB of the KV cache of evaluations with mode beside. Blocking "
                "evaluations use the KV cache of the rollouts.",
-               MoreThan(0.0))
-      .MayChange();
-  keys.Setting("system_prompt", &system_prompt,
-               "System message that is added to problems without one.")
-      .MayChange();
-  keys.Setting("prompt_template", &prompt_template,
+               MoreThan(0.0));
+  keys.Mutable("system_prompt", &system_prompt,
+               "System message that is added to problems without one.");
+  keys.Mutable("prompt_template", &prompt_template,
                "Template of a problem, with the values of data.prompt_template. ta_opd_eval is the "
-               "paper's evaluation prompt.")
-      .MayChange();
-  keys.Setting("n", &n, "Number of responses per problem (Avg@n).", AtLeast<int64_t>(1))
-      .MayChange();
-  keys.Setting("n_by_source", &n_by_source,
+               "paper's evaluation prompt.");
+  keys.Mutable("n", &n, "Number of responses per problem (Avg@n).", AtLeast<int64_t>(1));
+  keys.Mutable("n_by_source", &n_by_source,
                "Number of responses per problem of some sources, each as SOURCE=N. The paper "
-               "samples MMLU-Pro once.")
-      .MayChange();
-  keys.Setting("temperature", &temperature, "Sampling temperature. 0 means greedy.", AtLeast(0.0))
-      .MayChange();
-  keys.Setting("top_p", &top_p,
+               "samples MMLU-Pro once.");
+  keys.Mutable("temperature", &temperature, "Sampling temperature. 0 means greedy.", AtLeast(0.0));
+  keys.Mutable("top_p", &top_p,
                "Sample from the most probable tokens whose probabilities sum to this number "
                "(nucleus sampling). 1 turns it off.",
-               Fraction())
-      .MayChange();
-  keys.Setting("max_response_length", &max_response_length,
-               "Maximum number of tokens to generate per response.", AtLeast<int64_t>(1))
-      .MayChange();
-  keys.Setting("num_prompts", &num_prompts,
+               Fraction());
+  keys.Mutable("max_response_length", &max_response_length,
+               "Maximum number of tokens to generate per response.", AtLeast<int64_t>(1));
+  keys.Mutable("num_prompts", &num_prompts,
                "Number of problems to use, from the first one on. 0 means all.",
-               AtLeast<int64_t>(0))
-      .MayChange();
-  keys.Setting("grader", &grader,
+               AtLeast<int64_t>(0));
+  keys.Mutable("grader", &grader,
                "Grader of the responses. It is one of `taopd-trainer grade --list`, or the URL of "
                "a server whose rewards above 0.5 mean right (docs/rewards.md).",
-               CheckEvalGrader)
-      .MayChange();
-  keys.Setting(
-          "answer_pattern", &answer_pattern,
-          "RE2 expression whose first group is the answer in a response, for the graders exact and "
-          "numeric. Its first match counts. If it is empty, the whole response is the answer.")
-      .MayChange();
-  keys.Setting("require_stop", &require_stop,
-               "Count a response that is cut at max_response_length as wrong.")
-      .MayChange();
-  keys.Setting(
-          "kl_top_k", &kl_top_k,
-          "Number of teacher tokens per position if eval.measure is kl. 0 means teacher.top_k.",
-          AtLeast<int64_t>(0))
-      .MayChange();
-  keys.Setting("num_samples", &num_samples,
+               CheckEvalGrader);
+  keys.Mutable(
+      "answer_pattern", &answer_pattern,
+      "RE2 expression whose first group is the answer in a response, for the graders exact and "
+      "numeric. Its first match counts. If it is empty, the whole response is the answer.");
+  keys.Mutable("require_stop", &require_stop,
+               "Count a response that is cut at max_response_length as wrong.");
+  keys.Mutable(
+      "kl_top_k", &kl_top_k,
+      "Number of teacher tokens per position if eval.measure is kl. 0 means teacher.top_k.",
+      AtLeast<int64_t>(0));
+  keys.Mutable("num_samples", &num_samples,
                "Number of responses per evaluation that are written to samples.jsonl.",
-               AtLeast<int64_t>(0))
-      .MayChange();
+               AtLeast<int64_t>(0));
 }
 
 void DistConfig::Declare(SettingTable& keys) {
-  keys.Setting("gradients", &gradients,
+  keys.Mutable("gradients", &gradients,
                "Gradients that a rank keeps. With whole, it keeps sums for all parameters, which "
                "are exchanged once per mini-batch. With sharded, it keeps sums for its slice of "
                "the parameters, and gradients are exchanged for every micro-batch. auto means "
-               "sharded only if the memory plan has no room for whole.")
-      .MayChange();
+               "sharded only if the memory plan has no room for whole.");
   keys.Setting("deterministic", &deterministic,
                "Cut each mini-batch into dist.shares parts and add their gradients in a fixed "
                "order. The weights then do not depend on the number of ranks, bit for bit, if "
@@ -422,20 +376,17 @@ void DistConfig::Declare(SettingTable& keys) {
                "Number of parts into which dist.deterministic cuts a mini-batch. Each rank takes "
                "1, 2, 4, ... of them.",
                AtLeast<int64_t>(1));
-  keys.Setting(
-          "interface", &interface,
-          "Network interface, or address of this machine, on which the ranks connect to each "
-          "other. If it is empty, it is the address from which this machine reaches the master.")
-      .MayChange();
-  keys.Setting("collective_timeout_s", &collective_timeout_s,
+  keys.Mutable(
+      "interface", &interface,
+      "Network interface, or address of this machine, on which the ranks connect to each "
+      "other. If it is empty, it is the address from which this machine reaches the master.");
+  keys.Mutable("collective_timeout_s", &collective_timeout_s,
                "Time limit in seconds for which a rank waits in a collective operation for ranks "
                "that are alive but have not joined it.",
-               MoreThan(0.0))
-      .MayChange();
-  keys.Setting("heartbeat_timeout_s", &heartbeat_timeout_s,
+               MoreThan(0.0));
+  keys.Mutable("heartbeat_timeout_s", &heartbeat_timeout_s,
                "All ranks end if one of them sends no heartbeat for this many seconds.",
-               AtLeast(1.0))
-      .MayChange();
+               AtLeast(1.0));
 }
 
 void TrainConfig::Declare(SettingTable& keys) {
