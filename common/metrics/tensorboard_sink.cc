@@ -86,8 +86,4 @@ absl::Status TensorBoardSink::RemoveHalfEvent() {
   return absl::OkStatus();
 }
 
-double TensorBoardSink::NowSeconds() const {
-  return static_cast<double>(absl::ToUnixMicros(clock_->Now())) / 1e6;
-}
-
 }  // namespace taopd

@@ -47,7 +47,7 @@ class TensorBoardSink final : public MetricSink {
   absl::Status Append(const std::string& event);
   // Cuts off half an event that a failure has left. Returns that failure if it cannot.
   absl::Status RemoveHalfEvent();
-  double NowSeconds() const;
+  double NowSeconds() const { return static_cast<double>(absl::ToUnixMicros(clock_->Now())) / 1e6; }
 
   const FileDescriptor fd_;
   const std::string path_;

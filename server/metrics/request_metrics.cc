@@ -95,10 +95,6 @@ RequestMetrics::RequestMetrics(const std::string& model_name, prometheus::Regist
     refusals_.Add({{"model_name", model_name}, {"reason", reason}});
 }
 
-void RequestMetrics::RecordToken(absl::Duration since_last) {
-  inter_token_s_.Observe(absl::ToDoubleSeconds(since_last));
-}
-
 void RequestMetrics::RecordGeneration(const RequestTimes& times, absl::Time started_at,
                                       int64_t num_prompt_tokens, int64_t max_new_tokens,
                                       int64_t num_choices, const GeneratedTokens& generated) {
@@ -125,10 +121,6 @@ void RequestMetrics::RecordGeneration(const RequestTimes& times, absl::Time star
   Labels labels = labels_;
   labels["finished_reason"] = generated.finish == FinishReason::kStop ? "stop" : "length";
   successes_.Add(labels).Increment();
-}
-
-void RequestMetrics::RecordScore(const RequestTimes& times) {
-  score_s_.Observe(absl::ToDoubleSeconds(times.done_at - times.arrived_at));
 }
 
 void RequestMetrics::RecordFailure(absl::StatusCode code, bool generates) {

@@ -30,14 +30,18 @@ class RequestMetrics {
   RequestMetrics(const std::string& model_name, prometheus::Registry* registry);
 
   // Records the time between two tokens of one request.
-  void RecordToken(absl::Duration since_last);
+  void RecordToken(absl::Duration since_last) {
+    inter_token_s_.Observe(absl::ToDoubleSeconds(since_last));
+  }
   // Records a request that has generated and got its result. `num_choices` is explained at
   // InferenceRequest.
   void RecordGeneration(const RequestTimes& times, absl::Time started_at, int64_t num_prompt_tokens,
                         int64_t max_new_tokens, int64_t num_choices,
                         const GeneratedTokens& generated);
   // Records a request that only scored.
-  void RecordScore(const RequestTimes& times);
+  void RecordScore(const RequestTimes& times) {
+    score_s_.Observe(absl::ToDoubleSeconds(times.done_at - times.arrived_at));
+  }
   // Records a request that was refused, cancelled, too late, or failed.
   void RecordFailure(absl::StatusCode code, bool generates);
 

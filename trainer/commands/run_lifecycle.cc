@@ -260,17 +260,11 @@ absl::Status RunLifecycle::Write() {
   return absl::OkStatus();
 }
 
-void RunLifecycle::MarkNewestGood() {
-  if (newest_ >= 0) last_good_ = newest_;
-}
-
 void RunLifecycle::Pin(int64_t best_step, int64_t named_best_step) {
   best_ = best_step;
   named_best_ = named_best_step;
   PinAll();
 }
-
-void RunLifecycle::PinAll() { checkpoints_.Pin({best_, named_best_, last_good_, evaluated_}); }
 
 void RunLifecycle::SetPending(std::shared_ptr<const PendingStep> pending) {
   pending_ = std::move(pending);

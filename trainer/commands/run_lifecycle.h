@@ -93,7 +93,9 @@ class RunLifecycle {
   WallTimeLimit& wall_time() { return wall_time_; }
 
   // Records that the weights of the newest checkpoint have made a step without an alarm.
-  void MarkNewestGood();
+  void MarkNewestGood() {
+    if (newest_ >= 0) last_good_ = newest_;
+  }
   // From the next save on, keeps the checkpoint of this step, whose weights are being evaluated; -1
   // if there is none.
   void PinEvaluated(int64_t step) { evaluated_ = step; }
@@ -140,7 +142,7 @@ class RunLifecycle {
                                 const std::string& saved) const;
   void RecordSaved(int64_t step, const std::string& path);
   void ReportFailure(const absl::Status& status);
-  void PinAll();
+  void PinAll() { checkpoints_.Pin({best_, named_best_, last_good_, evaluated_}); }
 
   CheckpointedRun& run_;
   RunState& run_state_;

@@ -42,8 +42,6 @@ void GradientExchange::GiveBack(const at::Tensor& buffer) {
   free_.push_back(buffer.as_strided({capacity}, {1}));
 }
 
-void GradientExchange::FreeBuffers() { free_.clear(); }
-
 void GradientExchange::Open(int64_t section) {
   if (gradients_->buffer(section).defined()) return;
   gradients_->Open(section, TakeBuffer(layout_.sections()[section].range.size()));

@@ -48,7 +48,7 @@ class GradientExchange {
   // Sends the remaining buckets and waits for all.
   absl::Status Finish();
   // Frees the buffers that are kept between exchanges.
-  void FreeBuffers();
+  void FreeBuffers() { free_.clear(); }
 
  private:
   struct InFlight {

@@ -36,10 +36,6 @@ ShardedOptimizer::ShardedOptimizer(AdamW* optimizer, ProcessGroup* group, int64_
   TAOPD_CHECK(num_shares == 1 || !every_pass_sends());
 }
 
-at::Tensor ShardedOptimizer::Gradients() const {
-  return optimizer_->gradients().Range({0, optimizer_->layout().size()});
-}
-
 std::function<void(int64_t)> ShardedOptimizer::BeginPass(bool is_last) {
   // If there are several shares, they are added up before they are sent.
   const bool sends = every_pass_sends() || (is_last && num_shares_ == 1 && num_ranks() > 1);
@@ -129,7 +125,5 @@ absl::Status ShardedOptimizer::GatherWeights() {
   };
   return GatherPieces(optimizer_->layout(), group_, gradients.parameters(), in_parameter);
 }
-
-void ShardedOptimizer::Skip() { optimizer_->ClearGradients(); }
 
 }  // namespace taopd

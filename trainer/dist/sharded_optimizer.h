@@ -65,11 +65,13 @@ class ShardedOptimizer {
   // updated their weights and others not, and the group cannot be used.
   absl::Status Update(double lr, double grad_norm);
   // Discards the gradients of the mini-batch.
-  void Skip();
+  void Skip() { optimizer_->ClearGradients(); }
 
  private:
   int64_t num_ranks() const { return group_->world_size(); }
-  at::Tensor Gradients() const;
+  at::Tensor Gradients() const {
+    return optimizer_->gradients().Range({0, optimizer_->layout().size()});
+  }
   absl::Status GatherWeights();
 
   AdamW* const optimizer_;

@@ -19,10 +19,6 @@ absl::StatusOr<Shares> Shares::Make(int64_t num_shares, int64_t rank, int64_t wo
   return shares;
 }
 
-SequenceRange Shares::Share(int64_t index, int64_t num_sequences) const {
-  return {num_sequences * index / num_shares_, num_sequences * (index + 1) / num_shares_};
-}
-
 std::vector<SequenceRange> Shares::All(int64_t num_sequences) const {
   std::vector<SequenceRange> shares;
   for (int64_t i = 0; i < num_shares_; ++i) shares.push_back(Share(i, num_sequences));

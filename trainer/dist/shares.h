@@ -42,7 +42,9 @@ class Shares {
   SequenceRange OwnRange(int64_t num_sequences) const;
 
  private:
-  SequenceRange Share(int64_t index, int64_t num_sequences) const;
+  SequenceRange Share(int64_t index, int64_t num_sequences) const {
+    return {num_sequences * index / num_shares_, num_sequences * (index + 1) / num_shares_};
+  }
 
   int64_t num_shares_ = 1;
   int64_t first_share_ = 0;  // of this rank

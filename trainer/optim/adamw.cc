@@ -68,10 +68,6 @@ int64_t AdamW::PlaceOf(const ParameterPiece& piece) const {
   return place_of_range_[range] + piece.flat_begin - shard_[range].begin;
 }
 
-at::Tensor AdamW::AverageOf(const ParameterPiece& piece) const {
-  return average_S_.narrow(0, PlaceOf(piece), piece.size);
-}
-
 void AdamW::UpdateAverage(double decay) {
   const at::NoGradGuard no_grad;
   TAOPD_CHECK(keeps_average());
@@ -88,10 +84,6 @@ void AdamW::UpdateAverage(double decay) {
     const at::Tensor added = weights.to(average.device(), at::kFloat).mul(1 - decay);
     average.mul_(decay).add_(added);
   }
-}
-
-bool AdamW::HasMaster(const at::Tensor& parameter) const {
-  return config_.master == MasterWeights::kFloat32 && parameter.scalar_type() != at::kFloat;
 }
 
 void AdamW::CopyParametersToMasters() {
@@ -128,8 +120,6 @@ void AdamW::Update(double lr, double grad_norm) {
   }
   gradients_.Zero();
 }
-
-void AdamW::ClearGradients() { gradients_.Zero(); }
 
 std::vector<AdamW::StateSlice> AdamW::State() const {
   std::vector<StateSlice> state;

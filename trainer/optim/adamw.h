@@ -75,7 +75,7 @@ class AdamW {
   // max_grad_norm. REQUIRES: grad_norm is finite.
   void Update(double lr, double grad_norm);
   // Sets all gradients to zero without an update.
-  void ClearGradients();
+  void ClearGradients() { gradients_.Zero(); }
 
   // Sets average = decay * average + (1 - decay) * weights, in float32, for the shard's elements;
   // the weights are the master copies where there are some. The average starts as the weights. The
@@ -83,7 +83,9 @@ class AdamW {
   void UpdateAverage(double decay);
   bool keeps_average() const { return average_S_.defined(); }
   // Returns the average of the elements of a piece, which must belong to the shard.
-  at::Tensor AverageOf(const ParameterPiece& piece) const;
+  at::Tensor AverageOf(const ParameterPiece& piece) const {
+    return average_S_.narrow(0, PlaceOf(piece), piece.size);
+  }
 
   // Grows as soon as Update or UpdateAverage is called, before anything changes. If such a call
   // throws, for lack of memory, the parameters or the average may be between two steps. A caller
@@ -119,7 +121,9 @@ class AdamW {
   void CopyParametersToMasters();
 
  private:
-  bool HasMaster(const at::Tensor& parameter) const;
+  bool HasMaster(const at::Tensor& parameter) const {
+    return config_.master == MasterWeights::kFloat32 && parameter.scalar_type() != at::kFloat;
+  }
   // Returns the place of a piece of the shard in buffers of the shard's length.
   int64_t PlaceOf(const ParameterPiece& piece) const;
   // Returns the shapes of all tensors of a saved state, by name.

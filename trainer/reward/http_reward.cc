@@ -104,8 +104,6 @@ HttpReward::~HttpReward() {
   pool_.Shutdown();
 }
 
-absl::Status HttpReward::Connect(absl::Duration timeout) { return Ask({}, timeout).status(); }
-
 void HttpReward::Reward(std::vector<RewardSample> samples,
                         std::function<void(absl::StatusOr<std::vector<double>>)> done) {
   {

@@ -64,7 +64,7 @@ class HttpReward final : public RewardSource {
   explicit HttpReward(HttpRewardOptions options);
   ~HttpReward() override;
 
-  absl::Status Connect(absl::Duration timeout) override;
+  absl::Status Connect(absl::Duration timeout) override { return Ask({}, timeout).status(); }
   void Reward(std::vector<RewardSample> samples,
               std::function<void(absl::StatusOr<std::vector<double>>)> done) override;
   RewardStats stats() const override;

@@ -67,10 +67,6 @@ std::optional<SaveResult> RunCheckpoints::TakeFinishedSave(bool waits) {
   return saved;
 }
 
-void RunCheckpoints::WaitForSave() {
-  if (save_in_progress_ != nullptr) save_in_progress_->IsDone(/*waits=*/true);
-}
-
 absl::StatusOr<std::string> RunCheckpoints::RecordSaveResult(int64_t step,
                                                              absl::StatusOr<std::string> saved) {
   if (!saved.ok()) return attempts_.Failed(checkpoint_bytes_, saved.status());
@@ -86,10 +82,6 @@ absl::Status RunCheckpoints::ExportAsRoot() {
   if (!written.ok()) return attempts_.Failed(model_bytes_, written);
   attempts_.Succeeded();
   return written;
-}
-
-absl::Status RunCheckpoints::ExportModel() {
-  return group_->AgreeOnStatus(group_->is_root() ? ExportAsRoot() : absl::OkStatus());
 }
 
 void RunCheckpoints::Pin(std::set<int64_t> steps) {
@@ -111,10 +103,6 @@ CheckpointRef RunCheckpoints::FindOnRoot(int64_t first_step, int64_t last_step) 
     }
   }
   return newest;
-}
-
-absl::StatusOr<std::string> RunCheckpoints::Find(int64_t step) {
-  return group_->BroadcastText(FindOnRoot(step, step).path, 0);
 }
 
 absl::StatusOr<int64_t> RunCheckpoints::NewestStep(int64_t step) {

@@ -61,7 +61,9 @@ class RunCheckpoints {
   std::optional<SaveResult> TakeFinishedSave(bool waits);
   // Writes RUN_DIR/model, which replaces an older one only when it is complete. Like Save, it may
   // be called again after a failure.
-  absl::Status ExportModel();
+  absl::Status ExportModel() {
+    return group_->AgreeOnStatus(group_->is_root() ? ExportAsRoot() : absl::OkStatus());
+  }
 
   // Adds a text file to every later checkpoint.
   void SetFile(const std::string& name, std::string text) { text_files_[name] = std::move(text); }
@@ -80,7 +82,9 @@ class RunCheckpoints {
   void Pin(std::set<int64_t> steps);
   // Returns the path of an undamaged checkpoint of this step, by the sizes of its files, or an
   // empty path if there is none.
-  absl::StatusOr<std::string> Find(int64_t step);
+  absl::StatusOr<std::string> Find(int64_t step) {
+    return group_->BroadcastText(FindOnRoot(step, step).path, 0);
+  }
   // Returns the newest step of at most `step` for which Find returns a checkpoint, or -1.
   absl::StatusOr<int64_t> NewestStep(int64_t step);
   // Returns the newest undamaged checkpoint of at most `step` steps. Returns NOT_FOUND if there is
@@ -102,7 +106,9 @@ class RunCheckpoints {
   // Returns the newest checkpoint of these steps that Find would return; its step is -1 if there is
   // none, and on ranks other than 0.
   CheckpointRef FindOnRoot(int64_t first_step, int64_t last_step);
-  void WaitForSave();
+  void WaitForSave() {
+    if (save_in_progress_ != nullptr) save_in_progress_->IsDone(/*waits=*/true);
+  }
 
   ProcessGroup* const group_;
   RunRecords* const records_;

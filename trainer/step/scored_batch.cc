@@ -185,11 +185,6 @@ absl::Status ScoredBatch::WaitFor(const std::vector<bool> ScoredBatch::*flags, i
   }
 }
 
-absl::Status ScoredBatch::WaitGenerated(int64_t begin, int64_t end,
-                                        const std::function<absl::Status()>& on_wait) {
-  return WaitFor(&ScoredBatch::generated_, begin, end, on_wait);
-}
-
 absl::Status ScoredBatch::WaitScored(int64_t begin, int64_t end,
                                      const std::function<absl::Status()>& on_wait) {
   return WaitFor(&ScoredBatch::scored_, begin, end, on_wait);

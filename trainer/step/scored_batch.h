@@ -55,7 +55,9 @@ class ScoredBatch : public std::enable_shared_from_this<ScoredBatch> {
   // returns that error. Calls `on_wait` about once a second in the meantime; an error from it ends
   // the wait and is returned.
   absl::Status WaitGenerated(int64_t begin, int64_t end,
-                             const std::function<absl::Status()>& on_wait);
+                             const std::function<absl::Status()>& on_wait) {
+    return WaitFor(&ScoredBatch::generated_, begin, end, on_wait);
+  }
   // Waits in the same way until rollouts [begin, end) are scored.
   absl::Status WaitScored(int64_t begin, int64_t end, const std::function<absl::Status()>& on_wait);
   // Waits until the engine has finished every rollout, successfully or not. The weights may change

@@ -71,10 +71,6 @@ KvPages& ModelRunner::pages() {
   return *pages_;
 }
 
-void ModelRunner::Copy(const std::vector<BlockCopy>& copies) {
-  for (const BlockCopy& copy : copies) decoder_->CopyBlock(&pages(), copy.from, copy.to);
-}
-
 at::Tensor ModelRunner::Forward(const std::vector<ScheduledRows>& rows, bool uncached,
                                 std::function<void()> progress) {
   if (graphs_ != nullptr && !uncached) {

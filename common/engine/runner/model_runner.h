@@ -37,7 +37,9 @@ class ModelRunner {
   // Lets all later steps run eagerly.
   void DropGraphs() { graphs_ = nullptr; }
 
-  void Copy(const std::vector<BlockCopy>& copies);
+  void Copy(const std::vector<BlockCopy>& copies) {
+    for (const BlockCopy& copy : copies) decoder_->CopyBlock(&pages(), copy.from, copy.to);
+  }
   // Computes the rows' keys and values and returns their hidden states, [T, H]. It may be called
   // again with the same rows, or with some of them, after an exception. progress() is called after
   // each layer, but not in a replay. The next call may overwrite the result.

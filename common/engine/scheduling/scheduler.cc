@@ -300,10 +300,6 @@ std::unique_ptr<Sequence> Scheduler::End(std::unique_ptr<Sequence> sequence) {
   return sequence;
 }
 
-void Scheduler::DropWaiting(Sequence* sequence, const absl::Status& status) {
-  dropped_.emplace_back(End(waiting_.Remove(*sequence)), status);
-}
-
 void Scheduler::Cancel(RequestHandle handle) {
   const auto found = sequences_.find(handle);
   if (found == sequences_.end()) return;

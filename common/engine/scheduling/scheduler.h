@@ -228,7 +228,9 @@ class Scheduler {
   std::unique_ptr<Sequence> RemoveRunning(Sequence* sequence);
   // Forgets a sequence that is done or dropped.
   std::unique_ptr<Sequence> End(std::unique_ptr<Sequence> sequence);
-  void DropWaiting(Sequence* sequence, const absl::Status& status);
+  void DropWaiting(Sequence* sequence, const absl::Status& status) {
+    dropped_.emplace_back(End(waiting_.Remove(*sequence)), status);
+  }
 
   // Functions of admission.cc: which waiting sequences a step admits.
 

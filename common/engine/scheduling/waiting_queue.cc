@@ -11,10 +11,6 @@ Sequence* WaitingQueue::Lane::First(uint64_t present_round) const {
   return first == queue.end() ? nullptr : first->second.get();
 }
 
-bool WaitingQueue::IsPreempted(const Sequence& sequence) {
-  return sequence.scheduling.state == Sequence::Scheduling::State::kPreempted;
-}
-
 WaitingQueue::Lane& WaitingQueue::LaneOf(Client* client, const Sequence& sequence) {
   if (IsPreempted(sequence)) return client->preempted;
   if (sequence.scheduling.uncached) return client->uncached;

@@ -100,7 +100,9 @@ class WaitingQueue {
   };
 
   static Lane& LaneOf(Client* client, const Sequence& sequence);
-  static bool IsPreempted(const Sequence& sequence);
+  static bool IsPreempted(const Sequence& sequence) {
+    return sequence.scheduling.state == Sequence::Scheduling::State::kPreempted;
+  }
   void UpdateTurn(Client* client);
   // Forgets idle clients whose count would not matter any more.
   void ForgetIdleClients();

@@ -203,8 +203,4 @@ int64_t ModelConfig::NumParameters() const {
   return total;
 }
 
-int64_t ModelConfig::KvBytesPerToken(int64_t bytes_per_value) const {
-  return 2 * num_hidden_layers * num_key_value_heads * head_dim * bytes_per_value;
-}
-
 }  // namespace taopd

@@ -77,7 +77,9 @@ struct ModelConfig {
   // Returns the number of parameters. A tied head counts once.
   int64_t NumParameters() const;
   // Returns the size of one token's keys and values in all layers.
-  int64_t KvBytesPerToken(int64_t bytes_per_value) const;
+  int64_t KvBytesPerToken(int64_t bytes_per_value) const {
+    return 2 * num_hidden_layers * num_key_value_heads * head_dim * bytes_per_value;
+  }
 };
 
 // Parses the text of a config.json. Errors start with `source` and name the member:

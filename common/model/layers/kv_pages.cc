@@ -25,10 +25,6 @@ KvPages::Layout KvPages::LayoutOf(at::Device device) {
                                                                     : Layout::kPlain;
 }
 
-at::ScalarType KvPages::StoredDtype(at::ScalarType dtype, Layout layout) {
-  return layout == Layout::kKernel && dtype != at::kBFloat16 ? at::kFloat : dtype;
-}
-
 int64_t KvPages::BytesPerBlock(const ModelConfig& config, at::ScalarType dtype, Layout layout) {
   return config.num_hidden_layers * BytesPerLayerBlock(config, StoredDtype(dtype, layout), layout);
 }

@@ -31,7 +31,9 @@ class KvPages {
   // Returns the layout that this device uses.
   static Layout LayoutOf(at::Device device);
   // Returns the type in which a model of this dtype keeps keys and values.
-  static at::ScalarType StoredDtype(at::ScalarType dtype, Layout layout);
+  static at::ScalarType StoredDtype(at::ScalarType dtype, Layout layout) {
+    return layout == Layout::kKernel && dtype != at::kBFloat16 ? at::kFloat : dtype;
+  }
   // Returns the bytes of one block over all layers.
   static int64_t BytesPerBlock(const ModelConfig& config, at::ScalarType dtype, Layout layout);
 

@@ -139,10 +139,6 @@ void GuardedConnection::CheckDeadlines(absl::Time now) {
   }
 }
 
-void GuardedConnection::CloseUnlessConnected() {
-  if (server_fd() < 0) Close();
-}
-
 uint32_t GuardedConnection::client_waits_for() const {
   if (is_closed()) return 0;
   if (state_ == State::kHandshake) return handshake_writes_ ? EPOLLOUT : EPOLLIN;

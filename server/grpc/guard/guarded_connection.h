@@ -45,7 +45,9 @@ class GuardedConnection {
   // Enforces the time limits. Call it several times per second.
   void CheckDeadlines(absl::Time now);
   // Ends the connection immediately unless gRPC has it.
-  void CloseUnlessConnected();
+  void CloseUnlessConnected() {
+    if (server_fd() < 0) Close();
+  }
 
   int client_fd() const { return transport_.fd(); }
   int server_fd() const { return server_fd_.get(); }  // -1: none yet, or no longer

@@ -17,8 +17,6 @@ bool RunEvaluations::is_due() const {
   return run_.is_last() || run_.is_due(config_.trainer.eval_every);
 }
 
-bool RunEvaluations::ends_run() const { return run_.is_last() || EndsEarly(); }
-
 bool RunEvaluations::EndsEarly() const {
   const int64_t limit = config_.trainer.early_stop_evaluations;
   if (limit == 0) return false;
@@ -180,8 +178,6 @@ absl::Status RunEvaluations::Finish() {
   context_.trace.Add("evaluation", start);
   return RecordReady();
 }
-
-void RunEvaluations::Abandon() { beside_.reset(); }
 
 absl::Status RunEvaluations::RecordReady() {
   const int64_t step = beside_->step();

@@ -34,7 +34,7 @@ class RunEvaluations {
   // Returns whether the run evaluates the weights after the current step.
   bool is_due() const;
   // Returns whether the last step is done, or early_stop_evaluations ends the run early.
-  bool ends_run() const;
+  bool ends_run() const { return run_.is_last() || EndsEarly(); }
   // Evaluates, or begins to evaluate beside training. If that fails, the current state is saved
   // first.
   absl::Status Run();
@@ -48,7 +48,7 @@ class RunEvaluations {
   absl::Status Finish();
   // Ends an evaluation beside training without a result. Restore starts it again if the state
   // names it.
-  void Abandon();
+  void Abandon() { beside_.reset(); }
   // Reads the evaluations from the records of a resumed run.
   void Observe(const RecordedMetrics& records);
   // Restores the best evaluation and best.json from the records and the checkpoints of a resumed

@@ -61,10 +61,6 @@ absl::StatusOr<std::vector<StepInFlight>> RunPipeline::ReadStored() const {
   return ReadStepsInFlight(dir, config_, step_context_.shares, changed);
 }
 
-void RunPipeline::Drop() {
-  if (pipeline_) pipeline_->Drop();
-}
-
 absl::Status RunPipeline::KeepInFlight() {
   if (!pipeline_) return absl::OkStatus();
   auto steps = pipeline_->InFlight(run_.state().step, lifecycle_.pending() != nullptr);

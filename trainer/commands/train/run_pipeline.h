@@ -24,7 +24,9 @@ class RunPipeline {
   // rollouts of the checkpoint from which they come. Call it after lifecycle->Restore().
   absl::Status Restart(bool other_prompts);
   // Drops what is in flight, before the weights of a checkpoint are loaded. Restart must follow.
-  void Drop();
+  void Drop() {
+    if (pipeline_) pipeline_->Drop();
+  }
   // Makes the next checkpoint hold what is in flight. Returns the error of a rollout that failed on
   // any rank: there can be no checkpoint then.
   absl::Status KeepInFlight();

@@ -87,10 +87,6 @@ Timeline* RunTrace::BeginStep() {
   return &timeline_;
 }
 
-void RunTrace::Add(const char* name, absl::Time start) {
-  if (is_on_) timeline_.Add(TimelineTrack::kTrainer, name, start, timeline_.Now());
-}
-
 void RunTrace::Write() const {
   if (!is_on_ || path_.empty()) return;
   const absl::Status written = WriteFileAtomically(path_, timeline_.Json());

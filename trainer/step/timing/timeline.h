@@ -60,7 +60,9 @@ class RunTrace {
   // Begins the next step. Returns the timeline that gets its spans, or null if it is not traced.
   Timeline* BeginStep();
   // Adds a span of the training thread that ends now, if the current step is traced.
-  void Add(const char* name, absl::Time start);
+  void Add(const char* name, absl::Time start) {
+    if (is_on_) timeline_.Add(TimelineTrack::kTrainer, name, start, timeline_.Now());
+  }
   // Writes the file if the current step is traced. Called after each step, so that a killed run
   // leaves a file that can be opened. A failure is logged.
   void Write() const;

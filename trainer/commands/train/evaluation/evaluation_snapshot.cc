@@ -70,8 +70,4 @@ bool EvaluationSnapshot::Yields() const {
   return stats.num_waiting + stats.num_running > 0;
 }
 
-absl::Time EvaluationSnapshot::last_beat() const {
-  return engine_ == nullptr ? absl::InfinitePast() : engine_->stats().last_step;
-}
-
 }  // namespace taopd

@@ -49,7 +49,9 @@ class EvaluationSnapshot {
   // Null if evaluations generate nothing (measure kl).
   RolloutEngine* rollout_engine() { return rollout_engine_.get(); }
   // The time of the engine's last heartbeat. Any thread may call it.
-  absl::Time last_beat() const;
+  absl::Time last_beat() const {
+    return engine_ == nullptr ? absl::InfinitePast() : engine_->stats().last_step;
+  }
   // The number of responses of servers. Any thread may call it.
   int64_t num_remote() const { return servers_ == nullptr ? 0 : servers_->stats().num_done; }
 
