@@ -40,13 +40,11 @@ absl::StatusOr<MemoryBudget> BudgetOf(const std::string& device, const MemoryLim
 
 KernelUse KernelUseOf(const std::string& dtype, const std::string& device,
                       const EngineOptions& options) {
-  KernelUse use;
-  use.kernels = options.kernels;
-  use.device = device;
-  use.dtype = dtype;
-  use.max_len = options.max_model_len;
-  use.top_k = options.max_logprobs;
-  return use;
+  return {.kernels = options.kernels,
+          .device = device,
+          .dtype = dtype,
+          .max_len = options.max_model_len,
+          .top_k = options.max_logprobs};
 }
 
 // Returns the description of the model, without the engine, its weights and the revision.

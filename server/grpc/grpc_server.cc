@@ -175,8 +175,8 @@ class GrpcServerImpl final : public GrpcServer {
             .proxies = &state_->trusted_proxies(),
             .on_failure = options_.on_failure,
             .on_refusal = [this](const std::string& address, const absl::Status& why) {
-              metrics_->RecordRequest("grpc/guard", StatusCodeName(why), absl::ZeroDuration(),
-                                      address);
+              metrics_->RecordRequest("grpc/guard", absl::StatusCodeToString(why.code()),
+                                      absl::ZeroDuration(), address);
             }});
     SetHealth(false, false);
     return absl::OkStatus();

@@ -113,10 +113,8 @@ GrammarSpec GrammarOfChoices(const std::vector<std::string>& choices) {
 }
 
 GrammarSpec GrammarOfText(std::string text) {
-  GrammarSpec spec;
-  spec.kind = DefinesEbnfRule(text) ? GrammarSpec::Kind::kEbnf : GrammarSpec::Kind::kLark;
-  spec.text = std::move(text);
-  return spec;
+  const bool is_ebnf = DefinesEbnfRule(text);
+  return {is_ebnf ? GrammarSpec::Kind::kEbnf : GrammarSpec::Kind::kLark, std::move(text)};
 }
 
 }  // namespace taopd

@@ -29,10 +29,6 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
                       std::string(status.message()));
 }
 
-std::string StatusCodeName(const absl::Status& status) {
-  return absl::StatusCodeToString(status.code());
-}
-
 std::string AddressOf(const CallServices& services, const CallContext& context) {
   return services.state->trusted_proxies().ClientAddress(
       PeerAddress(context.peer()), [&context](const char* name) {
@@ -64,7 +60,7 @@ Caller CallerOf(const CallServices& services, const CallContext& context) {
 
 void RecordCall(const CallServices& services, const char* method, const absl::Status& status,
                 absl::Time started_at, const std::string& address, const std::string& request_id) {
-  services.metrics->RecordRequest(method, StatusCodeName(status),
+  services.metrics->RecordRequest(method, absl::StatusCodeToString(status.code()),
                                   services.state->clock()->Now() - started_at, address, request_id);
 }
 

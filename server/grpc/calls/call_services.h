@@ -51,8 +51,6 @@ inline constexpr int kRetryPushbackMs = 500;
 void AddRetryPushback(const absl::Status& status, CallContext* context);
 
 grpc::Status ToGrpcStatus(const absl::Status& status);
-// Returns "OK", "INVALID_ARGUMENT", ...
-std::string StatusCodeName(const absl::Status& status);
 
 // Returns the address of the client, without the port, for logs: the connection's, or the one that
 // a trusted proxy names.

@@ -30,7 +30,6 @@ class RunEvaluationsTest : public ::testing::Test {
     GoTo(step);
     return evaluations_.Run();
   }
-  // Goes on from the checkpoint of a step.
   void RollBack(int64_t step) {
     ASSERT_OK(run_.RollBack(step));
     ASSERT_OK(evaluations_.Restore());
