@@ -202,6 +202,11 @@ absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path) {
   return ParseJson(text, path);
 }
 
+std::string JsonText(const nlohmann::ordered_json& value) {
+  using Handler = nlohmann::ordered_json::error_handler_t;
+  return value.dump(-1, ' ', /*ensure_ascii=*/false, Handler::replace);
+}
+
 absl::Status ReadJsonl(
     const std::string& path,
     const std::function<absl::Status(const nlohmann::json& value, int64_t line)>& row) {
@@ -228,11 +233,6 @@ absl::StatusOr<JsonlWriter> JsonlWriter::Open(const std::string& path, int64_t t
     }
   }
   return writer;
-}
-
-std::string JsonlWriter::LineOf(const nlohmann::ordered_json& value) {
-  using Handler = nlohmann::ordered_json::error_handler_t;
-  return value.dump(-1, ' ', /*ensure_ascii=*/false, Handler::replace) + "\n";
 }
 
 absl::Status JsonlWriter::WriteLine(const std::string& line) {

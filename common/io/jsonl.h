@@ -34,6 +34,8 @@ absl::StatusOr<nlohmann::ordered_json> ParseOrderedJson(const std::string& text,
                                                         const std::string& source,
                                                         int64_t max_value_bytes = INT64_MAX);
 absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path);
+// Returns the value as a text without white space. Bytes that are not UTF-8 become U+FFFD.
+std::string JsonText(const nlohmann::ordered_json& value);
 
 // Calls `row` for each line that is not blank, with the line's 1-based number. Stops at the first
 // error.
@@ -54,7 +56,7 @@ class JsonlWriter {
   static absl::StatusOr<JsonlWriter> Open(const std::string& path, int64_t truncate_to_bytes = -1);
   absl::Status Write(const nlohmann::ordered_json& value) { return WriteLine(LineOf(value)); }
   // Write calls LineOf, which returns the line of a value, and WriteLine, which appends it.
-  static std::string LineOf(const nlohmann::ordered_json& value);
+  static std::string LineOf(const nlohmann::ordered_json& value) { return JsonText(value) + "\n"; }
   // After a failure that has left half a line in the file, the next call removes it first, and
   // returns the error of that failure if it cannot.
   absl::Status WriteLine(const std::string& line);

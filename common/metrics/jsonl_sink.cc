@@ -18,9 +18,7 @@ nlohmann::ordered_json LineStart(int64_t step, Clock* clock) {
 }
 
 std::string ReplaceBadUtf8(const std::string& text) {
-  const auto replace = nlohmann::json::error_handler_t::replace;
-  return nlohmann::json::parse(nlohmann::json(text).dump(-1, ' ', false, replace))
-      .get<std::string>();
+  return nlohmann::json::parse(JsonText(text)).get<std::string>();
 }
 
 }  // namespace

@@ -35,14 +35,12 @@ absl::Status ValidationError(const std::string& param, const std::string& messag
 }  // namespace
 
 std::string HttpError::Json() const {
-  nlohmann::ordered_json error;
-  error["message"] = message;
-  error["type"] = type;
-  error["param"] = param ? nlohmann::ordered_json(*param) : nlohmann::ordered_json(nullptr);
-  error["code"] = status;
-  nlohmann::ordered_json body;
-  body["error"] = std::move(error);
-  return JsonText(body);  // a message may quote bytes of the request that are not UTF-8
+  const nlohmann::ordered_json error = {
+      {"message", message},
+      {"type", type},
+      {"param", param ? nlohmann::ordered_json(*param) : nlohmann::ordered_json(nullptr)},
+      {"code", status}};
+  return JsonText({{"error", error}});  // a message may quote bytes that are not UTF-8
 }
 
 absl::Status WrongType(const std::string& field, const std::string& expected) {

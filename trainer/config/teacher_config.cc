@@ -151,7 +151,8 @@ void TeacherConfig::Declare(SettingTable& keys) {
                MoreThan(0.0))
       .DecidesScores();
   keys.Mutable("timeout_s", &timeout_s,
-               "Time limit in seconds for one attempt to score one sequence.", Between(0.001, 86400.0));
+               "Time limit in seconds for one attempt to score one sequence.",
+               Between(0.001, 86400.0));
   keys.Mutable("outage_budget_s", &outage_budget_s,
                "Time in seconds for which a failed sequence is retried. After that, the run ends "
                "with code 69.",

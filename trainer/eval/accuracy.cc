@@ -77,7 +77,7 @@ std::string PromptText(const PromptRecord& problem, const Tokenizer* tokenizer) 
   if (!problem.messages.is_null())
     return problem.messages.dump(-1, ' ', false, Json::error_handler_t::replace);
   return tokenizer != nullptr ? tokenizer->Decode(problem.prompt_ids, /*skip_special_tokens=*/false)
-                              : Json(problem.prompt_ids).dump();
+                              : JsonText(problem.prompt_ids);
 }
 
 class AccuracyEvaluation {

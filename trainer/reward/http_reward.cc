@@ -17,9 +17,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Returns the start of a value that a server sent, for messages.
-std::string Shown(const nlohmann::json& value) {
-  return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).substr(0, 80);
-}
+std::string Shown(const nlohmann::json& value) { return JsonText(value).substr(0, 80); }
 
 }  // namespace
 
@@ -32,7 +30,7 @@ std::string RewardRequestBody(const std::vector<RewardSample>& samples) {
                                {"answer", sample.answer},
                                {"source", sample.source}});
   }
-  return body.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return JsonText(body);
 }
 
 absl::StatusOr<std::vector<double>> ParseRewards(const std::string& body,

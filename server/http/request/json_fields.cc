@@ -60,10 +60,6 @@ std::optional<Integral> IntegralOfField(const ordered_json& value) {
 
 }  // namespace
 
-std::string JsonText(const ordered_json& value) {
-  return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-}
-
 std::optional<int64_t> AsClampedInteger(const ordered_json& value) {
   const std::optional<Integral> integral = IntegralOf(value);
   return integral ? std::optional(integral->nearest) : std::nullopt;

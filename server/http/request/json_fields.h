@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/io/jsonl.h"
 
 namespace taopd {
 
@@ -69,9 +70,6 @@ class JsonFields {
   std::map<std::string, std::unique_ptr<JsonFields>> nested_;
   absl::Status error_;
 };
-
-// Returns the value as a text without white space. Bytes that are not UTF-8 become U+FFFD.
-std::string JsonText(const nlohmann::ordered_json& value);
 
 // Returns the value as an integer if it is a number without a fraction, or the nearest integer if
 // 64 bits do not hold it. Use it for ids and counts, whose range is checked next. The JSON parser

@@ -1,6 +1,7 @@
 // An OpenAI-compatible server: vLLM, SGLang, or taopd-teacher.
 #include <utility>
 
+#include "common/io/jsonl.h"
 #include "trainer/commands/generate/response_generator.h"
 #include "trainer/commands/prompts.h"
 #include "trainer/eval/openai/openai_client.h"
@@ -42,9 +43,9 @@ class EndpointGenerator final : public ResponseGenerator {
       generated.text += text;
       on_text(text);
     });
-    const auto reply = client_.Send(
-        path, Body(prompt, seed).dump(-1, ' ', false, Json::error_handler_t::replace),
-        absl::Seconds(options_.timeout_s), [&](std::string_view piece) { stream.Push(piece); });
+    const auto reply =
+        client_.Send(path, JsonText(Body(prompt, seed)), absl::Seconds(options_.timeout_s),
+                     [&](std::string_view piece) { stream.Push(piece); });
     TAOPD_RETURN_IF_ERROR(FromServer(reply.status()));
     TAOPD_RETURN_IF_ERROR(FromServer(Annotate(stream.End(), client_.AddressOf(path))));
     generated.truncated = stream.finish_reason() == "length";

@@ -71,7 +71,7 @@ absl::Status AnswerJsonLines(const AnswerObject& answer,
       out["error"] = std::string(status.message());
     }
     // Flush, so that a program at the other end can work line by line.
-    std::cout << out.dump(-1, ' ', false, ordered_json::error_handler_t::replace) << std::endl;
+    std::cout << JsonText(out) << std::endl;
     if (!std::cout) return BadData(Unavailable("standard output is closed"));
   }
   return WithoutMessage(has_failed ? kExitData : kExitOk);

@@ -83,8 +83,8 @@ absl::StatusOr<EvalResponse> OpenAiSource::Ask(const EvalTask& task, const EvalS
   body["temperature"] = sampling.temperature;
   body["top_p"] = sampling.top_p;
   body["seed"] = task.seed >> 11;  // servers accept signed or 53-bit integers
-  const auto reply = client_.Send(path, body.dump(-1, ' ', false, Json::error_handler_t::replace),
-                                  absl::Seconds(options_.timeout_s), /*on_data=*/nullptr, stop);
+  const auto reply = client_.Send(path, JsonText(body), absl::Seconds(options_.timeout_s),
+                                  /*on_data=*/nullptr, stop);
   if (!reply.ok()) return Annotate(reply.status(), problem.id);
   const std::string where = Concat(problem.id, ": ", client_.AddressOf(path));
   TAOPD_ASSIGN_OR_RETURN(const Json json, ParseOrderedJson(*reply, where));

@@ -4,15 +4,14 @@
 #include <absl/strings/str_replace.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+
+#include "common/io/jsonl.h"
 
 namespace taopd::report {
 
 std::string EscapeHtml(const std::string& text) {
   // The JSON writer replaces the bytes that are not UTF-8.
-  const auto replace = nlohmann::json::error_handler_t::replace;
-  const std::string utf8 =
-      nlohmann::json::parse(nlohmann::json(text).dump(-1, ' ', false, replace)).get<std::string>();
+  const std::string utf8 = nlohmann::json::parse(JsonText(text)).get<std::string>();
   std::string out;
   out.reserve(utf8.size());
   for (const char c : utf8) {
@@ -39,8 +38,7 @@ std::string NameHtml(const std::string& name) {
 }
 
 std::string ScriptJson(const nlohmann::ordered_json& value) {
-  const auto replace = nlohmann::json::error_handler_t::replace;
-  return absl::StrReplaceAll(value.dump(-1, ' ', false, replace), {{"<", "\\u003c"}});
+  return absl::StrReplaceAll(JsonText(value), {{"<", "\\u003c"}});
 }
 
 std::string Coordinate(double value) { return absl::StrFormat("%.1f", value); }
