@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
+#include <functional>
 
 #include "tests/server/fake_engine.h"
 #include "tests/support/status_matchers.h"
@@ -73,26 +73,22 @@ TEST(CanaryTest, ALogProbMayMoveBySomeRoundingsOfTheDtypeAndNoFurther) {
   }
 }
 
-TEST(CanaryTest, NumbersThatAreNotFiniteNameTheRow) {
-  Canary canary(Limits(), true, "float32");
-  InferenceResult answer = Answer(canary.NextRequest());
-  answer.score->entropy[7] = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_ERROR(Verdict(&canary, answer), kInternal, "position 8 cannot be right");
-}
-
-TEST(CanaryTest, NoProbabilityIsAboveOne) {
-  Canary canary(Limits(), true, "float32");
-  InferenceResult answer = Answer(canary.NextRequest());
-  answer.score->log_probs[0] = 0.01f;
-  EXPECT_ERROR(Verdict(&canary, answer), kInternal, "position 1 cannot be right");
-}
-
-TEST(CanaryTest, AUniformDistributionMeansThatTheWeightsAreGone) {
-  Canary canary(Limits(), true, "float32");
-  InferenceResult answer = Answer(canary.NextRequest());
-  for (auto* values : {&answer.score->log_probs, &answer.score->sampled_log_probs})
-    std::fill(values->begin(), values->end(), -std::log(static_cast<float>(kFakeVocab)));
-  EXPECT_ERROR(Verdict(&canary, answer), kInternal, "weights are lost");
+TEST(CanaryTest, NumbersThatCannotBeRightAreNamed) {
+  const float uniform = -std::log(static_cast<float>(kFakeVocab));
+  const std::pair<std::function<void(ScoreRows&)>, const char*> cases[] = {
+      {[](auto& rows) { rows.entropy[7] = NAN; }, "position 8 cannot be right"},
+      {[](auto& rows) { rows.log_probs[0] = 0.01f; }, "position 1 cannot be right"},
+      {[&](auto& rows) {
+         for (auto* values : {&rows.log_probs, &rows.sampled_log_probs})
+           std::fill(values->begin(), values->end(), uniform);
+       },
+       "weights are lost"}};
+  for (const auto& [change, message] : cases) {
+    Canary canary(Limits(), true, "float32");
+    InferenceResult answer = Answer(canary.NextRequest());
+    change(*answer.score);
+    EXPECT_ERROR(Verdict(&canary, answer), kInternal, message);
+  }
 }
 
 TEST(CanaryTest, ABusyEngineSaysNothingAndABrokenOneDoes) {

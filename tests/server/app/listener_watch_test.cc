@@ -36,13 +36,9 @@ TEST(ProbeListenerTest, AByteAndAHangUpAreAnswers) {
   }
 }
 
-TEST(ProbeListenerTest, AListenerThatNobodyAcceptsFromIsDead) {
-  const RawListener listener;
-  EXPECT_ERROR(ProbeListener(Watched(listener), kShort), kUnavailable, "does not answer");
-}
-
-TEST(ProbeListenerTest, AClosedPortIsDead) {
+TEST(ProbeListenerTest, AListenerThatNobodyAcceptsFromAndAClosedPortAreDead) {
   RawListener listener;
+  EXPECT_ERROR(ProbeListener(Watched(listener), kShort), kUnavailable, "does not answer");
   listener.Close();
   EXPECT_ERROR(ProbeListener(Watched(listener), kLong), kUnavailable, "cannot connect");
 }

@@ -6,95 +6,86 @@
 namespace taopd::testing {
 namespace {
 
-TEST(ServingStateTest, AdmitsOnlyWhenReady) {
-  ServingState state(Clock::Real(), absl::Seconds(1));
-  EXPECT_ERROR(state.Admit(), kUnavailable, "loading");
-  EXPECT_ERROR(state.Health(), kUnavailable, "loading");
-  state.SetReady(MakeFakeModel().model);
-  EXPECT_OK(state.Admit());
-  EXPECT_OK(state.Health());
-  state.SetDraining();
-  EXPECT_ERROR(state.Admit(), kUnavailable, "draining");
-  EXPECT_ERROR(state.Health(), kUnavailable, "draining");
-  EXPECT_NE(state.model(), nullptr);
-}
-
-TEST(ServingStateTest, FailedLoadIsNotReadyAndHidesTheReason) {
-  ServingState state(Clock::Real(), absl::Seconds(1));
-  state.SetFailed(NotFound("/secret/path"));
-  EXPECT_ERROR(state.Admit(), kUnavailable, "could not be loaded");
-  EXPECT_THAT(std::string(state.Admit().status().message()), Not(HasSubstr("secret")));
-}
-
-TEST(ServingStateTest, StallCountsFromTheFirstLookAtWaitingWork) {
-  ManualClock clock;
-  ServingState state(&clock, absl::Seconds(10));
-  const FakeModel fake = MakeFakeModel();
-  state.SetReady(fake.model);
-  clock.Advance(absl::Hours(1));
-  EXPECT_OK(state.Health());  // idle for an hour
-
-  fake.engine->Hold(true);
-  const InferenceRequest request = {.token_ids = {1, 2}, .score = ScoreParams()};
-  const RequestHandle handle = fake.engine->Submit(request, [](absl::StatusOr<InferenceResult>) {});
-  EXPECT_OK(state.Health());
-  clock.Advance(absl::Seconds(10));
-  EXPECT_OK(state.Health());
-  EXPECT_EQ(state.HeartbeatAgeSeconds(), 10.0);
-  clock.Advance(absl::Seconds(1));
-  EXPECT_ERROR(state.Health(), kUnavailable, "no step for 11 s");
-
-  fake.engine->Cancel(handle);
-  fake.engine->Drain(absl::InfiniteFuture());
-  EXPECT_OK(state.Health());  // work is gone
-}
-
-TEST(ServingStateTest, FailedDeviceIsNotHealthy) {
-  ServingState state(Clock::Real(), absl::Seconds(10));
-  const FakeModel fake = MakeFakeModel();
-  state.SetReady(fake.model);
-  EXPECT_OK(state.Health());
-  const EngineStats stats = {.device_failed = true};
-  fake.engine->SetStats(stats);
-  EXPECT_ERROR(state.Health(), kUnavailable, "the device no longer computes");
-}
+class ServingStateTest : public ::testing::Test {
+ protected:
+  ManualClock clock_;
+  ServingState state_{&clock_, absl::Seconds(10)};
+  const FakeModel fake_ = MakeFakeModel();
+};
 
 // A process that loads or drains is not to be started again.
-TEST(ServingStateTest, OnlyFailuresCallForAnotherProcess) {
-  ManualClock clock;
-  ServingState state(&clock, absl::Seconds(10));
-  EXPECT_ERROR(state.Health(), kUnavailable, "loading");
-  EXPECT_OK(state.Alive());
-  const FakeModel fake = MakeFakeModel();
-  state.SetReady(fake.model);
-  const EngineStats stats = {.num_running = 1};
-  fake.engine->SetStats(stats);
-  state.SetDraining();
-  EXPECT_OK(state.Alive());
-  clock.Advance(absl::Seconds(11));
-  EXPECT_ERROR(state.Alive(), kUnavailable, "no step for 11 s");
-  fake.engine->SetStats(EngineStats());
-  EXPECT_OK(state.Alive());
-  state.SetListeners(absl::InternalError("HTTP does not answer"));
-  EXPECT_ERROR(state.Alive(), kUnavailable, "HTTP does not answer");
+TEST_F(ServingStateTest, AdmitsOnlyWhenReady) {
+  EXPECT_ERROR(state_.Admit(), kUnavailable, "loading");
+  EXPECT_ERROR(state_.Health(), kUnavailable, "loading");
+  EXPECT_OK(state_.Alive());
+  state_.SetReady(fake_.model);
+  EXPECT_OK(state_.Admit());
+  EXPECT_OK(state_.Health());
+  state_.SetDraining();
+  EXPECT_ERROR(state_.Admit(), kUnavailable, "draining");
+  EXPECT_ERROR(state_.Health(), kUnavailable, "draining");
+  EXPECT_OK(state_.Alive());
+  EXPECT_NE(state_.model(), nullptr);
+}
+
+TEST_F(ServingStateTest, FailedLoadIsNotReadyAndHidesTheReason) {
+  state_.SetFailed(NotFound("/secret/path"));
+  EXPECT_ERROR(state_.Admit(), kUnavailable, "could not be loaded");
+  EXPECT_THAT(std::string(state_.Admit().status().message()), Not(HasSubstr("secret")));
+}
+
+TEST_F(ServingStateTest, StallCountsFromTheFirstLookAtWaitingWork) {
+  state_.SetReady(fake_.model);
+  clock_.Advance(absl::Hours(1));
+  EXPECT_OK(state_.Health());  // idle for an hour
+
+  fake_.engine->Hold(true);
+  const InferenceRequest request = {.token_ids = {1, 2}, .score = ScoreParams()};
+  const RequestHandle handle =
+      fake_.engine->Submit(request, [](absl::StatusOr<InferenceResult>) {});
+  EXPECT_OK(state_.Health());
+  clock_.Advance(absl::Seconds(10));
+  EXPECT_OK(state_.Health());
+  EXPECT_EQ(state_.HeartbeatAgeSeconds(), 10.0);
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_ERROR(state_.Health(), kUnavailable, "no step for 11 s");
+
+  fake_.engine->Cancel(handle);
+  fake_.engine->Drain(absl::InfiniteFuture());
+  EXPECT_OK(state_.Health());  // work is gone
+}
+
+TEST_F(ServingStateTest, FailedDeviceIsNotHealthy) {
+  state_.SetReady(fake_.model);
+  EXPECT_OK(state_.Health());
+  fake_.engine->SetStats({.device_failed = true});
+  EXPECT_ERROR(state_.Health(), kUnavailable, "the device no longer computes");
+}
+
+TEST_F(ServingStateTest, OnlyFailuresCallForAnotherProcess) {
+  state_.SetReady(fake_.model);
+  fake_.engine->SetStats({.num_running = 1});
+  state_.SetDraining();
+  EXPECT_OK(state_.Alive());
+  clock_.Advance(absl::Seconds(11));
+  EXPECT_ERROR(state_.Alive(), kUnavailable, "no step for 11 s");
+  fake_.engine->SetStats(EngineStats());
+  EXPECT_OK(state_.Alive());
+  state_.SetListeners(absl::InternalError("HTTP does not answer"));
+  EXPECT_ERROR(state_.Alive(), kUnavailable, "HTTP does not answer");
 }
 
 // A long step beats after each layer.
-TEST(ServingStateTest, BeatsDuringAStepAreHealthy) {
-  ManualClock clock;
-  ServingState state(&clock, absl::Seconds(10));
-  const FakeModel fake = MakeFakeModel();
-  state.SetReady(fake.model);
-  EngineStats stats = {.num_running = 1};
+TEST_F(ServingStateTest, BeatsDuringAStepAreHealthy) {
+  state_.SetReady(fake_.model);
   for (int layer = 0; layer < 5; ++layer) {
-    stats.last_step = clock.Now();
-    fake.engine->SetStats(stats);
-    EXPECT_OK(state.Health());
-    clock.Advance(absl::Seconds(9));
-    EXPECT_OK(state.Health());
+    fake_.engine->SetStats({.num_running = 1, .last_step = clock_.Now()});
+    EXPECT_OK(state_.Health());
+    clock_.Advance(absl::Seconds(9));
+    EXPECT_OK(state_.Health());
   }
-  clock.Advance(absl::Seconds(2));
-  EXPECT_ERROR(state.Health(), kUnavailable, "no step for 11 s");
+  clock_.Advance(absl::Seconds(2));
+  EXPECT_ERROR(state_.Health(), kUnavailable, "no step for 11 s");
 }
 
 }  // namespace

@@ -48,14 +48,11 @@ TEST_F(ReceivedWeightsTest, NamesAndSizesOfFilesAreChecked) {
 }
 
 // A file that is asked for and not sent takes no room.
-TEST_F(ReceivedWeightsTest, AQuestionMakesNothing) {
+TEST_F(ReceivedWeightsTest, AQuestionMakesNothingAndAnEmptyFileIsMade) {
   ASSERT_OK_AND_ASSIGN(const int64_t here, Put("v", "x", "", 0, 10));
   EXPECT_EQ(here, 0);
   EXPECT_TRUE(std::filesystem::is_empty(dir_.path()));
   EXPECT_ERROR(received_->DirectoryOf("v"), kNotFound, "\"v\"");
-}
-
-TEST_F(ReceivedWeightsTest, AnEmptyFileIsMade) {
   for (int i = 0; i < 2; ++i) EXPECT_OK(Put("v", "x", ""));
   ASSERT_OK_AND_ASSIGN(const std::string directory, received_->DirectoryOf("v"));
   EXPECT_TRUE(std::filesystem::is_empty(directory + "/x"));
