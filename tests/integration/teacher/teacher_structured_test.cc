@@ -61,7 +61,7 @@ void WriteTokenizer(const std::string& dir) {
 class TeacherStructuredTest : public TeacherBinaryFixture {
  protected:
   // Serves a Llama of one layer with random weights.
-  void StartLarge() {
+  void SetUp() override {
     WriteTokenizer(dir_.path());
     Json config = BaseConfig("LlamaForCausalLM", "llama", kVocab);
     config.update({{"num_hidden_layers", 1},
@@ -90,7 +90,6 @@ class TeacherStructuredTest : public TeacherBinaryFixture {
 
 // The stop ids of all choices exceed every buffer between the server and its grammar process.
 TEST_F(TeacherStructuredTest, ManyStopIdsOfManyChoicesHoldNobodyUp) {
-  StartLarge();
   json body = Formed("[a-z]{1,30}");
   body["n"] = 100;
   for (int i = 0; i < 27'500; ++i) body["stop_token_ids"].push_back(300 + i);
@@ -124,7 +123,6 @@ TEST_F(TeacherStructuredTest, ManyStopIdsOfManyChoicesHoldNobodyUp) {
 
 // A request that the engine would refuse is refused before a grammar is compiled.
 TEST_F(TeacherStructuredTest, ARequestIsCheckedBeforeItsFormIs) {
-  StartLarge();
   for (const auto& [name, value] : std::vector<std::pair<std::string, json>>{
            {"min_tokens", 1000}, {"temperature", -1.0}, {"top_p", 0.0}, {"stop_token_ids", {-1}}}) {
     json body = Formed("a");
@@ -138,7 +136,6 @@ TEST_F(TeacherStructuredTest, ARequestIsCheckedBeforeItsFormIs) {
 }
 
 TEST_F(TeacherStructuredTest, AKilledGrammarProcessRefusesNobody) {
-  StartLarge();
   const auto is_answered = [&] {
     for (const char* regex : {"[ab]{3,20}", "[cd]{3,20}"}) {
       const auto answer = Ask(Formed(regex));
@@ -184,7 +181,6 @@ TEST_F(TeacherStructuredTest, AKilledGrammarProcessRefusesNobody) {
 // The masks take longer with every token. The text ends when they have used up its time, and
 // another client's text gets many tokens for each of its tokens.
 TEST_F(TeacherStructuredTest, SlowMasksSlowNobodyElse) {
-  StartLarge();
   json hostile = {{"prompt", {5, 6}},
                   {"max_tokens", 4000},
                   {"min_tokens", 4000},

@@ -62,6 +62,10 @@ class GrpcServerFixture : public ::testing::Test {
     grpc::ClientContext context;
     return stub_->Score(&context, request, response);
   }
+  grpc::Status Score(const v1::ScoreRequest& request = MakeScoreRequest()) {
+    v1::ScoreResponse ignored;
+    return Score(request, &ignored);
+  }
 
   grpc::Status Call(const std::string& method, const std::string& bytes, std::string* answer) {
     return UnaryCall(channel_, method, bytes, /*authorizations=*/{}, answer);

@@ -20,7 +20,7 @@ const std::string kAck = MakeFrame(FrameType::kSettings, kAckFlag, 0);
 
 class FrameGuardTest : public ::testing::Test {
  protected:
-  FrameGuardTest() { Reset(); }
+  FrameGuardTest() { Begin(); }
   void Reset() {
     guard_ = std::make_unique<FrameGuard>(
         FrameGuard::Limits{.max_streams = 8, .max_message_bytes = kMaxMessage},
@@ -36,7 +36,11 @@ class FrameGuardTest : public ::testing::Test {
     return guard_->FromServer(bytes, now_, &to_client_);
   }
   absl::Status CheckDeadlines() { return guard_->CheckDeadlines(now_, &to_server_); }
-  void Begin() { ASSERT_OK(FromClient(kHttp2Preface + kSettingsFrame)); }
+  // Begins a connection anew.
+  void Begin() {
+    Reset();
+    ASSERT_OK(FromClient(kHttp2Preface + kSettingsFrame));
+  }
   static std::string Headers(uint32_t stream) {
     return MakeFrame(FrameType::kHeaders, kEndHeadersFlag, stream, GrpcHeaders());
   }
@@ -88,7 +92,6 @@ TEST_F(FrameGuardTest, AGoodConnectionPassesUnchanged) {
 }
 
 TEST_F(FrameGuardTest, HeaderBlocksAreBoundedInBytesAndFrames) {
-  Begin();
   const std::string part(FrameGuard::kMaxFrameBytes, 'x');
   EXPECT_OK(FromClient(MakeFrame(FrameType::kHeaders, 0, 1, part) +
                        MakeFrame(FrameType::kContinuation, 0, 1, part) +
@@ -100,7 +103,6 @@ TEST_F(FrameGuardTest, HeaderBlocksAreBoundedInBytesAndFrames) {
   }
   EXPECT_ERROR(FromClient(MakeFrame(FrameType::kContinuation, 0, 3, "x")), kResourceExhausted,
                "65537 bytes");
-  Reset();
   Begin();
   EXPECT_OK(FromClient(MakeFrame(FrameType::kHeaders, 0, 1)));
   for (int i = 1; i < FrameGuard::kMaxHeaderFrames; ++i) {
@@ -113,21 +115,19 @@ TEST_F(FrameGuardTest, HeaderBlocksAreBoundedInBytesAndFrames) {
 TEST_F(FrameGuardTest, NothingComesBetweenThePartsOfAHeaderBlock) {
   for (const std::string& other :
        {kSettingsFrame, Headers(1), MakeFrame(FrameType::kContinuation, 0, 3)}) {
-    Reset();
     Begin();
     EXPECT_OK(FromClient(MakeFrame(FrameType::kHeaders, 0, 1, "x")));
     EXPECT_ERROR(FromClient(other), kInvalidArgument, "header block");
   }
-  Reset();
   Begin();
   EXPECT_ERROR(FromClient(MakeFrame(FrameType::kContinuation, 0, 1)), kInvalidArgument,
                "header block");
 }
 
 TEST_F(FrameGuardTest, NonsenseAndLargeFramesNeverReachTheServer) {
+  Reset();
   EXPECT_ERROR(FromClient("GET / HTTP/1.1\r\n"), kInvalidArgument, "preface");
   EXPECT_EQ(to_server_, "");
-  Reset();
   Begin();
   EXPECT_ERROR(FromClient(MakeFrame(FrameType::kSettings, 0, 0, std::string(16385, 'x'))),
                kInvalidArgument, "16385 bytes");
@@ -135,7 +135,6 @@ TEST_F(FrameGuardTest, NonsenseAndLargeFramesNeverReachTheServer) {
 }
 
 TEST_F(FrameGuardTest, StreamsAreBounded) {
-  Begin();
   for (uint32_t stream = 1; stream < 17; stream += 2) EXPECT_OK(FromClient(Headers(stream)));
   EXPECT_OK(FromServer(Trailers(5)));
   EXPECT_OK(FromClient(Headers(17)));
@@ -144,7 +143,6 @@ TEST_F(FrameGuardTest, StreamsAreBounded) {
 
 // The refusal reaches the client after all frames that the server has sent on the stream.
 TEST_F(FrameGuardTest, AMessageBeyondTheBudgetIsRefusedAlone) {
-  Begin();
   EXPECT_OK(FromServer(kAck));
   EXPECT_OK(FromClient(Headers(1) + Message(1, kMaxMessage, kMaxMessage - 1)));
   EXPECT_GE(budget_.num_used(), kMaxMessage - MemoryAccount::kFreeBytes);
@@ -176,7 +174,6 @@ TEST_F(FrameGuardTest, AMessageBeyondTheBudgetIsRefusedAlone) {
 }
 
 TEST_F(FrameGuardTest, ACallThatTheServerEndsBeforeItsRefusalHasOneStatus) {
-  Begin();
   EXPECT_OK(FromServer(kAck));
   EXPECT_OK(FromClient(Headers(1) + Message(1, kMaxMessage + 1, 0)));
   ASSERT_EQ(refusals_.size(), 1u);
@@ -186,7 +183,6 @@ TEST_F(FrameGuardTest, ACallThatTheServerEndsBeforeItsRefusalHasOneStatus) {
 }
 
 TEST_F(FrameGuardTest, TooLargeAMessageIsRefusedByItsPrefix) {
-  Begin();
   EXPECT_OK(FromServer(kAck));
   EXPECT_OK(
       FromClient(Headers(1) + Message(1, kMaxMessage, 0) + Headers(3) + Message(3, 0xffffffff, 0)));
@@ -198,7 +194,6 @@ TEST_F(FrameGuardTest, TooLargeAMessageIsRefusedByItsPrefix) {
 
 // The messages of a stream count one at a time, and those that gRPC has not read by the window.
 TEST_F(FrameGuardTest, AMessageCountsUntilTheNextOneBegins) {
-  Begin();
   EXPECT_OK(FromClient(Headers(1)));
   for (int i = 0; i < 10; ++i) {
     EXPECT_OK(FromClient(Message(1, 1 << 20, 1 << 20)));
@@ -211,7 +206,6 @@ TEST_F(FrameGuardTest, AMessageCountsUntilTheNextOneBegins) {
 }
 
 TEST_F(FrameGuardTest, SmallMessagesThatTheServerDoesNotReadCount) {
-  Begin();
   int64_t num_unread = 0;
   for (uint32_t stream = 1; stream < 17; stream += 2) {
     EXPECT_OK(FromClient(Headers(stream)));
@@ -223,7 +217,6 @@ TEST_F(FrameGuardTest, SmallMessagesThatTheServerDoesNotReadCount) {
 }
 
 TEST_F(FrameGuardTest, AStalledMessageIsRefusedUnlessTheServerHoldsItBack) {
-  Begin();
   EXPECT_OK(FromServer(kAck));
   EXPECT_OK(FromClient(Headers(1) + Message(1, 1 << 20, FrameGuard::kInitialWindowBytes - 5)));
   EXPECT_OK(FromClient(Headers(3) + Message(3, 100, 99) + Headers(5) + Message(5, 100, 100)));
@@ -258,7 +251,6 @@ TEST_F(FrameGuardTest, PrefacesFramesAndHeaderBlocksEndInTime) {
     now_ += absl::Milliseconds(1);
     EXPECT_ERROR(CheckDeadlines(), kResourceExhausted, "10s");
   }
-  Reset();
   Begin();
   now_ += absl::Hours(1);
   EXPECT_OK(CheckDeadlines());
@@ -268,7 +260,6 @@ TEST_F(FrameGuardTest, ResetsAreBoundedWhoeverSendsThem) {
   const std::string code("\0\0\0\x08", 4);
   for (const bool by_server : {false, true}) {
     resets_ = ResetRate();
-    Reset();
     Begin();
     uint32_t stream = 1;
     const auto reset = [&] {
@@ -286,7 +277,6 @@ TEST_F(FrameGuardTest, ResetsAreBoundedWhoeverSendsThem) {
 
 TEST_F(FrameGuardTest, UnreadAnswersAreBounded) {
   for (const std::string& frame : {kSettingsFrame, MakeFrame(FrameType::kPing, 0, 0, "12345678")}) {
-    Reset();
     Begin();
     EXPECT_OK(FromServer(kAck));
     for (int i = 0; i < FrameGuard::kMaxUnreadAnswers; ++i) ASSERT_OK(FromClient(frame));
@@ -295,6 +285,7 @@ TEST_F(FrameGuardTest, UnreadAnswersAreBounded) {
 }
 
 TEST_F(FrameGuardTest, SaysGoodbyeBetweenFramesAlone) {
+  Reset();
   const absl::Status why = absl::ResourceExhaustedError("too much");
   EXPECT_THAT(guard_->GoAway(why), HasSubstr("too much"));
   EXPECT_OK(FromServer(Trailers(1).substr(0, 9)));

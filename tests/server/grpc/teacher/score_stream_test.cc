@@ -13,13 +13,18 @@
 namespace taopd::testing {
 namespace {
 
+// Expects the answer to the request "one", and ends the write of it.
+void ExpectOneWritten(SteppedStream& step) {
+  ASSERT_NE(step.wire.writing, nullptr);
+  EXPECT_EQ(step.wire.Written().request_id(), "one");
+  step.EndWrite(true);
+}
+
 TEST(ScoreStreamTest, AnswersAndEnds) {
   SteppedStream step;
   step.Receive(MakeScoreRequest("one"));
   step.engine->Complete(1);
-  ASSERT_NE(step.wire.writing, nullptr);
-  EXPECT_EQ(step.wire.Written().request_id(), "one");
-  step.EndWrite(true);
+  ExpectOneWritten(step);
   step.EndReads();
   ASSERT_TRUE(step.wire.final_status.has_value());
   EXPECT_TRUE(step.wire.final_status->ok());
@@ -37,9 +42,7 @@ TEST(ScoreStreamTest, AnswersAreMadeOnTheDeliveryThread) {
   go_on.Notify();
   delivery.Enqueue([&] { made.Notify(); });
   made.WaitForNotification();
-  ASSERT_NE(step.wire.writing, nullptr);
-  EXPECT_EQ(step.wire.Written().request_id(), "one");
-  step.EndWrite(true);
+  ExpectOneWritten(step);
   step.EndReads();
   EXPECT_TRUE(step.wire.final_status->ok());
 }
@@ -53,9 +56,7 @@ TEST(ScoreStreamTest, MessageThatCannotBeParsedEndsTheCallAfterTheAnswers) {
   EXPECT_EQ(step.wire.reading, nullptr);
   EXPECT_FALSE(step.wire.final_status.has_value());
   step.engine->Complete(1);
-  ASSERT_NE(step.wire.writing, nullptr);
-  EXPECT_EQ(step.wire.Written().request_id(), "one");
-  step.EndWrite(true);
+  ExpectOneWritten(step);
   ASSERT_TRUE(step.wire.final_status.has_value());
   EXPECT_EQ(step.wire.final_status->error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(step.wire.final_status->error_message(),

@@ -36,6 +36,14 @@ class VllmEngineServiceTest : public GrpcServerFixture {
     *messages = ReadAll(gateway_->Generate(&context, request), &status);
     return status;
   }
+  // Expects an answer to the request, and returns the complete message of its first sequence.
+  engine::GenerateComplete Complete(const engine::GenerateRequest& request) {
+    std::vector<engine::GenerateResponse> messages;
+    const grpc::Status status = Generate(request, &messages);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    EXPECT_EQ(messages.size(), 1u);
+    return messages.empty() ? engine::GenerateComplete() : messages[0].complete();
+  }
   void ExpectRefused(const engine::GenerateRequest& request, const std::string& text) {
     std::vector<engine::GenerateResponse> messages;
     const grpc::Status status = Generate(request, &messages);
@@ -61,12 +69,7 @@ TEST_F(VllmEngineServiceTest, OneMessageHoldsTheWholeAnswer) {
   engine::GenerateRequest request = Request();
   request.mutable_sampling_params()->set_logprobs(2);
   request.mutable_sampling_params()->set_prompt_logprobs(2);
-  std::vector<engine::GenerateResponse> messages;
-  const grpc::Status status = Generate(request, &messages);
-  ASSERT_TRUE(status.ok()) << status.error_message();
-  ASSERT_EQ(messages.size(), 1u);
-  ASSERT_TRUE(messages[0].has_complete());
-  const engine::GenerateComplete& complete = messages[0].complete();
+  const engine::GenerateComplete complete = Complete(request);
   EXPECT_THAT(complete.output_ids(), ElementsAreArray(Greedy()));
   EXPECT_EQ(complete.finish_reason(), "length");
   EXPECT_EQ(complete.prompt_tokens(), 4u);
@@ -103,21 +106,20 @@ TEST_F(VllmEngineServiceTest, WithoutCandidatesThereAreTheTokensAlone) {
   engine::GenerateRequest request = Request();
   request.mutable_sampling_params()->set_logprobs(0);
   request.mutable_sampling_params()->set_prompt_logprobs(0);
-  std::vector<engine::GenerateResponse> messages;
-  ASSERT_TRUE(Generate(request, &messages).ok());
-  EXPECT_EQ(messages[0].complete().output_logprobs().token_logprobs_size(), 3);
-  EXPECT_EQ(messages[0].complete().output_logprobs().top_logprobs_size(), 0);
-  EXPECT_EQ(messages[0].complete().input_logprobs().token_logprobs_size(), 4);
-  EXPECT_EQ(messages[0].complete().input_logprobs().top_logprobs_size(), 0);
+  engine::GenerateComplete complete = Complete(request);
+  EXPECT_EQ(complete.output_logprobs().token_logprobs_size(), 3);
+  EXPECT_EQ(complete.output_logprobs().top_logprobs_size(), 0);
+  EXPECT_EQ(complete.input_logprobs().token_logprobs_size(), 4);
+  EXPECT_EQ(complete.input_logprobs().top_logprobs_size(), 0);
   // A prompt of one token has no log-prob.
   request.mutable_tokenized()->mutable_input_ids()->Truncate(1);
-  ASSERT_TRUE(Generate(request, &messages).ok());
-  ASSERT_EQ(messages[0].complete().input_logprobs().token_logprobs_size(), 1);
-  EXPECT_FALSE(messages[0].complete().input_logprobs().token_logprobs(0).has_value());
+  complete = Complete(request);
+  ASSERT_EQ(complete.input_logprobs().token_logprobs_size(), 1);
+  EXPECT_FALSE(complete.input_logprobs().token_logprobs(0).has_value());
   // None are asked for.
-  ASSERT_TRUE(Generate(Request(), &messages).ok());
-  EXPECT_FALSE(messages[0].complete().has_output_logprobs());
-  EXPECT_FALSE(messages[0].complete().has_input_logprobs());
+  complete = Complete(Request());
+  EXPECT_FALSE(complete.has_output_logprobs());
+  EXPECT_FALSE(complete.has_input_logprobs());
 }
 
 // As in vLLM, the complete message of a stream repeats the last chunk.
@@ -176,53 +178,41 @@ TEST_F(VllmEngineServiceTest, SaysWhatEndedASequence) {
   const std::vector<uint32_t> greedy = Greedy();
   engine::GenerateRequest request = Request();
   request.mutable_sampling_params()->add_stop_token_ids(greedy[1]);
-  std::vector<engine::GenerateResponse> messages;
-  ASSERT_TRUE(Generate(request, &messages).ok());
-  EXPECT_EQ(messages[0].complete().finish_reason(), "stop");
-  EXPECT_EQ(messages[0].complete().matched_token_id(), greedy[1]);
-  EXPECT_EQ(messages[0].complete().output_ids_size(), 2);
+  engine::GenerateComplete complete = Complete(request);
+  EXPECT_EQ(complete.finish_reason(), "stop");
+  EXPECT_EQ(complete.matched_token_id(), greedy[1]);
+  EXPECT_EQ(complete.output_ids_size(), 2);
   request = Request();
   const std::string text = FakeTokenizer().TokenBytes(static_cast<int32_t>(greedy[0]));
   request.mutable_sampling_params()->add_stop(text);
-  ASSERT_TRUE(Generate(request, &messages).ok());
-  EXPECT_EQ(messages[0].complete().matched_stop_str(), text);
-  EXPECT_EQ(messages[0].complete().output_ids_size(), 1);
+  complete = Complete(request);
+  EXPECT_EQ(complete.matched_stop_str(), text);
+  EXPECT_EQ(complete.output_ids_size(), 1);
 }
 
 TEST_F(VllmEngineServiceTest, TextPromptsAndDefaultsReachTheEngine) {
   Ready();
   engine::GenerateRequest request = Request();
   request.set_text("cab");
-  std::vector<engine::GenerateResponse> messages;
-  ASSERT_TRUE(Generate(request, &messages).ok());
+  Complete(request);
   EXPECT_THAT(fake_.engine->seen().back().token_ids, ElementsAre(1, 2, 0, 1));
   // Without a temperature it is 1; without a number of tokens, what the context leaves.
   request = Request();
   request.mutable_sampling_params()->clear_temperature();
   request.mutable_sampling_params()->clear_max_tokens();
-  ASSERT_TRUE(Generate(request, &messages).ok());
+  Complete(request);
   EXPECT_EQ(fake_.engine->seen().back().sampling->temperature, 1.0f);
   EXPECT_EQ(fake_.engine->seen().back().sampling->max_new_tokens, 60);
-}
-
-// The context has 64 tokens.
-TEST_F(VllmEngineServiceTest, ATruncatedPromptLeavesRoomForWhatIsGenerated) {
-  Ready();
-  engine::GenerateRequest request = Request();
+  // A prompt that is cut to what fits leaves room for what is generated; the context has 64 tokens.
   request.mutable_sampling_params()->set_truncate_prompt_tokens(-1);
   request.mutable_sampling_params()->set_max_tokens(4);
   for (uint32_t i = 0; i < 80; ++i) request.mutable_tokenized()->add_input_ids(i % 7);
-  std::vector<engine::GenerateResponse> messages;
-  ASSERT_TRUE(Generate(request, &messages).ok());
+  Complete(request);
   EXPECT_EQ(fake_.engine->seen().back().token_ids.size(), 60u);
-}
-
-TEST_F(VllmEngineServiceTest, AConstraintThatIsFalseIsNone) {
-  Ready();
-  engine::GenerateRequest request = Request();
+  // A constraint that is false is none.
+  request = Request();
   request.mutable_sampling_params()->set_json_object(false);
-  std::vector<engine::GenerateResponse> messages;
-  ASSERT_TRUE(Generate(request, &messages).ok());
+  Complete(request);
   EXPECT_EQ(fake_.engine->seen().back().sampling->mask, nullptr);
 }
 
