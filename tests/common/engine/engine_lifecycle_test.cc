@@ -16,6 +16,8 @@ namespace {
 
 class EngineLifecycleTest : public ::testing::Test {
  protected:
+  void SetUp() override { Make(); }
+  // Tests with other options call this themselves.
   void Make(const EngineOptions& options = EngineOptions(), Clock* clock = Clock::Real()) {
     auto engine = MakeTorchEngine(decoder_, options, clock);
     ASSERT_OK(engine);
@@ -44,7 +46,6 @@ class EngineLifecycleTest : public ::testing::Test {
 };
 
 TEST_F(EngineLifecycleTest, RefusalsReachDoneBeforeSubmitReturns) {
-  Make();
   EXPECT_EQ(engine_->Submit(Generation({16}, 1), box_.Done(0)), 0u);
   ASSERT_TRUE(box_.Has(0));
   EXPECT_ERROR(box_.Wait(0), kInvalidArgument, "token_ids[0] is 16");
@@ -55,7 +56,6 @@ TEST_F(EngineLifecycleTest, RefusalsReachDoneBeforeSubmitReturns) {
 }
 
 TEST_F(EngineLifecycleTest, ABatchIsRefusedAsAWhole) {
-  Make();
   EXPECT_THAT(engine_->SubmitBatch(
                   {{Generation({1}, 1), box_.Done(0)}, {Generation({99}, 1), box_.Done(1)}}),
               ElementsAre(0, 0));
@@ -137,7 +137,6 @@ TEST_F(EngineLifecycleTest, CancelWaiting) {
 }
 
 TEST_F(EngineLifecycleTest, CancelRunning) {
-  Make();
   const RequestHandle running = SubmitAndStop(LongGeneration(), 0);
   engine_->Cancel(running);
   decoder_->OpenGate();
@@ -149,7 +148,6 @@ TEST_F(EngineLifecycleTest, CancelRunning) {
 }
 
 TEST_F(EngineLifecycleTest, CancelFromACallback) {
-  Make();
   absl::Notification submitted;
   RequestHandle handle = 0;
   InferenceRequest request = LongGeneration();
@@ -163,7 +161,6 @@ TEST_F(EngineLifecycleTest, CancelFromACallback) {
 }
 
 TEST_F(EngineLifecycleTest, SubmitFromDone) {
-  Make();
   absl::Notification done;
   engine_->Submit(Generation({1}, 1), [&](Result first) {
     EXPECT_OK(first);
@@ -197,7 +194,6 @@ TEST_F(EngineLifecycleTest, ADeadlineDropsWhatWaitsAndWhatRuns) {
 }
 
 TEST_F(EngineLifecycleTest, DrainFinishesAcceptedWorkAndRefusesNew) {
-  Make();
   SubmitAndStop(LongGeneration(), 0);
   std::thread drain([&] { engine_->Drain(absl::InfiniteFuture()); });
   // Refusals begin when Drain has taken the lock; until then requests are accepted and completed.
@@ -229,7 +225,6 @@ TEST_F(EngineLifecycleTest, DrainGivesUpAtItsDeadline) {
 }
 
 TEST_F(EngineLifecycleTest, DestructionAnswersEverything) {
-  Make();
   SubmitAndStop(LongGeneration(), 0);
   engine_->Submit(LongGeneration(), box_.Done(1));
   std::thread opener([&] { decoder_->OpenGate(); });
@@ -246,7 +241,6 @@ TEST_F(EngineLifecycleTest, DestructionAnswersEverything) {
 
 TEST_F(EngineLifecycleTest, AnExceptionFailsItsSequencesAndNoOthers) {
   decoder_->poison_id = 13;
-  Make();
   const auto results = RunAll(engine_.get(), {Scoring({13, 1}, 1), Scoring({1, 2}, 1),
                                               Generation({13}, 2), Generation({1, 2}, 2)});
   EXPECT_ERROR(results[0], kInternal, "token 13 is poison");
@@ -265,7 +259,6 @@ TEST_F(EngineLifecycleTest, AnExceptionFailsItsSequencesAndNoOthers) {
 TEST_F(EngineLifecycleTest, ALostModelEndsWhatRunsAndWhatWaits) {
   decoder_->poison_id = 13;
   decoder_->health = absl::UnavailableError("rank 1 is gone");
-  Make();
   SubmitAndStop(Generation({13}, 2), 0);
   engine_->Submit(Generation({1}, 2), box_.Done(1));
   decoder_->OpenGate();
@@ -278,7 +271,6 @@ TEST_F(EngineLifecycleTest, ALostModelEndsWhatRunsAndWhatWaits) {
 TEST_F(EngineLifecycleTest, AModelThatIsLostWhileSequencesRunAloneEndsTheRest) {
   decoder_->poison_id = 13;
   decoder_->num_poisons_until_lost = 2;  // the first is thrown by the step of all three
-  Make();
   const auto results =
       RunAll(engine_.get(), {Generation({1}, 2), Generation({13}, 2), Generation({2}, 2)});
   EXPECT_ERROR(results[0], kUnavailable, "the device failed and needs a new process");
@@ -291,7 +283,6 @@ TEST_F(EngineLifecycleTest, AModelThatIsLostWhileSequencesRunAloneEndsTheRest) {
 // Sequences of one prompt share its block until they write to it.
 TEST_F(EngineLifecycleTest, AFailedCopyIsMadeAgainBeforeItsSequencesRunAlone) {
   decoder_->next_copy_fails = true;
-  Make();
   const auto results = RunAll(engine_.get(), {Generation({1, 2}, 3), Generation({1, 2}, 3)});
   for (const auto& result : results) ASSERT_OK(result);
   EXPECT_EQ(results[0]->generated->ids, results[1]->generated->ids);
@@ -301,7 +292,6 @@ TEST_F(EngineLifecycleTest, AFailedCopyIsMadeAgainBeforeItsSequencesRunAlone) {
 
 TEST_F(EngineLifecycleTest, LogitsThatAreNotFiniteFailTheirSequenceAlone) {
   decoder_->nan_id = 13;
-  Make();
   const auto results =
       RunAll(engine_.get(), {Generation({1, 13}, 2), Generation({13, 1}, 1), Scoring({1, 13, 4}, 2),
                              Scoring({13, 1, 4}, 2, /*start=*/2), Scoring({4, 13}, 2)});
@@ -318,7 +308,6 @@ TEST_F(EngineLifecycleTest, LogitsThatAreNotFiniteFailTheirSequenceAlone) {
 }
 
 TEST_F(EngineLifecycleTest, StatsCount) {
-  Make();
   std::vector<InferenceRequest> requests = {Scoring({1, 2, 3}, 1, 2), Generation({1, 2}, 5),
                                             Generation({1, 2}, 5)};
   for (size_t i : {1, 2}) requests[i].sampling->ignore_eos = true;
@@ -432,7 +421,6 @@ TEST_F(EngineLifecycleTest, ASmallKvCacheLimitsGenerationAlone) {
 }
 
 TEST_F(EngineLifecycleTest, TheCacheIsGivenBackBetweenRequests) {
-  Make();
   const std::vector<int32_t> prompt(40, 3);
   for (int i = 0; i < 2; ++i) EXPECT_OK(RunAll(engine_.get(), {Generation(prompt, 1)})[0]);
   EXPECT_EQ(engine_->stats().prefix_hit_tokens, 32u);

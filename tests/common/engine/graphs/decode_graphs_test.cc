@@ -59,13 +59,14 @@ bool SameBytes(const at::Tensor& a, const at::Tensor& b) {
 // replays in other pages.
 class DecodeGraphsTest : public ::testing::TestWithParam<TinyKind> {
  protected:
-  void Make(std::vector<int64_t> sizes, int64_t num_sequences) {
+  void Make(std::vector<int64_t> sizes, int64_t num_sequences, bool captures = true) {
     const DecodeGraphs::Options options = {.sizes = std::move(sizes),
                                            .max_seq_len = kMaxSeqLen,
                                            .max_model_len = kMaxSeqLen,
                                            .scratch_block = kNumBlocks};
     graphs_ = std::make_unique<DecodeGraphs>(
         decoder_, std::make_unique<FunctionBackend>(decoder_.get(), &log_), options);
+    if (captures) graphs_->Capture(replay_pages_.get(), nullptr);
     std::vector<int32_t> free_blocks(kNumBlocks);
     std::iota(free_blocks.begin(), free_blocks.end(), 0);
     for (size_t i = free_blocks.size(); i > 1; --i) {
@@ -146,7 +147,6 @@ class DecodeGraphsTest : public ::testing::TestWithParam<TinyKind> {
 
 TEST_P(DecodeGraphsTest, AReplayGivesTheBytesOfAnEagerStep) {
   Make(CaptureSizes(24), 26);
-  graphs_->Capture(replay_pages_.get(), nullptr);
   EXPECT_EQ(graphs_->stats().num_graphs, 6);  // 1, 2, 4, 8, 16 and 24
   Prefill();
   uint64_t padding = 0;
@@ -167,7 +167,7 @@ TEST_P(DecodeGraphsTest, AReplayGivesTheBytesOfAnEagerStep) {
 }
 
 TEST_P(DecodeGraphsTest, PaddingWritesToTheScratchBlockAlone) {
-  Make({16}, 3);
+  Make({16}, 3, /*captures=*/false);
   Prefill();
   const std::string before = replay_pages_.Blocks(kNumBlocks);
   const std::string scratch = replay_pages_.Block(1, kNumBlocks);
@@ -181,7 +181,6 @@ TEST_P(DecodeGraphsTest, PaddingWritesToTheScratchBlockAlone) {
 
 TEST_P(DecodeGraphsTest, SequencesThatShareBlocksReadThem) {
   Make({4, 8}, 6);
-  graphs_->Capture(replay_pages_.get(), nullptr);
   // All sequences share the first two blocks of the first one.
   for (auto& sequence : sequences_) {
     sequence->blocks[0] = sequences_[0]->blocks[0];
@@ -199,7 +198,6 @@ TEST_P(DecodeGraphsTest, SequencesThatShareBlocksReadThem) {
 
 TEST_P(DecodeGraphsTest, OtherStepsRunEagerly) {
   Make({1, 2}, 3);
-  graphs_->Capture(replay_pages_.get(), nullptr);
   Prefill();
   EXPECT_FALSE(Replay(NextRows(3)).defined());  // more than the largest size
   std::vector<ScheduledRows> rows = NextRows(2);
@@ -218,7 +216,6 @@ TEST_P(DecodeGraphsTest, OtherStepsRunEagerly) {
 
 TEST_P(DecodeGraphsTest, WeightsThatAreWrittenInPlaceAreSeen) {
   Make({4}, 3);
-  graphs_->Capture(replay_pages_.get(), nullptr);
   Prefill();
   const std::vector<ScheduledRows> rows = NextRows(3);
   const at::Tensor before = Replay(rows).clone();
@@ -235,7 +232,6 @@ TEST_P(DecodeGraphsTest, WeightsThatAreWrittenInPlaceAreSeen) {
 
 TEST_P(DecodeGraphsTest, WhatHasMovedIsRecordedAgain) {
   Make({4, 8}, 3);
-  graphs_->Capture(replay_pages_.get(), nullptr);
   Prefill();
   ExpectReplayLikeEager(NextRows(3));
   EXPECT_EQ(log_.num_sets, 1);
@@ -265,7 +261,7 @@ TEST_P(DecodeGraphsTest, WhatHasMovedIsRecordedAgain) {
 }
 
 TEST_P(DecodeGraphsTest, ARecordThatFailsLeavesNone) {
-  Make({1, 2, 4}, 3);
+  Make({1, 2, 4}, 3, /*captures=*/false);
   log_.fails_after = 2;
   EXPECT_THROW(graphs_->Capture(replay_pages_.get(), nullptr), c10::Error);
   EXPECT_EQ(graphs_->stats().num_graphs, 0);
@@ -289,7 +285,6 @@ TEST_P(DecodeGraphsTest, ARecordThatFailsLeavesNone) {
 // A graph would keep such a value forever, and CUDA refuses to wait while a stream is captured.
 TEST_P(DecodeGraphsTest, ARecordedStepWaitsForNothing) {
   Make(CaptureSizes(8), 1);
-  graphs_->Capture(replay_pages_.get(), nullptr);
   EXPECT_GT(log_.num_operations, 10);
   EXPECT_THAT(log_.waits, IsEmpty());
 }
