@@ -19,11 +19,13 @@ TEST(Philox, MatchesPublishedKnownAnswers) {
             (std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
 }
 
-TEST(RandomStream, PositionSkipsWords) {
-  RandomStream stream(7);
+TEST(RandomStream, PositionsAndSkippedNormalNumbersAreThoseOfCalls) {
+  RandomStream stream(7), from_word_5(7, 5), skipped(7, 25);
   for (int i = 0; i < 5; ++i) stream.NextU32();
-  RandomStream from_word_5(7, 5);
   for (int i = 0; i < 10; ++i) EXPECT_EQ(stream.NextU64(), from_word_5.NextU64());
+  for (int i = 0; i < 5; ++i) stream.NextNormal();
+  skipped.SkipNormals(5);
+  EXPECT_EQ(skipped.NextNormal(), stream.NextNormal());
 }
 
 TEST(RandomStream, ANormalNumberIsMadeOfTheNextTwoUniformOnes) {
@@ -34,13 +36,6 @@ TEST(RandomStream, ANormalNumberIsMadeOfTheNextTwoUniformOnes) {
       EXPECT_EQ(stream.NextNormal(), std::sqrt(-2.0 * std::log(u)) * std::cos(2.0 * M_PI * v));
     }
   }
-}
-
-TEST(RandomStream, SkippedNormalNumbersAreThoseOfCalls) {
-  RandomStream stream(7, 1), skipped(7, 1);
-  for (int i = 0; i < 5; ++i) stream.NextNormal();
-  skipped.SkipNormals(5);
-  EXPECT_EQ(skipped.NextNormal(), stream.NextNormal());
 }
 
 TEST(RandomStream, NamesGiveDifferentStreams) {

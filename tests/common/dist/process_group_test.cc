@@ -200,13 +200,13 @@ std::vector<Rendezvous> Meet(int64_t world_size) {
   std::vector<Rendezvous> ranks(world_size);
   const int port = FreePort();
   for (int64_t rank = 0; rank < world_size; ++rank) {
-    ranks[rank].rank = rank;
-    ranks[rank].world_size = world_size;
-    ranks[rank].local_world_size = 0;
-    ranks[rank].master_addr = "127.0.0.1";
-    ranks[rank].master_port = port;
-    ranks[rank].prefix = "test";
-    ranks[rank].secret = "known to all ranks";
+    ranks[rank] = {.rank = rank,
+                   .world_size = world_size,
+                   .local_world_size = 0,
+                   .master_addr = "127.0.0.1",
+                   .master_port = port,
+                   .secret = "known to all ranks",
+                   .prefix = "test"};
   }
   return ranks;
 }
@@ -296,29 +296,19 @@ TEST(ProcessGroupMeetingTest, TheStoreListensAtOneAddress) {
   });
 }
 
-TEST(ProcessGroupMeetingTest, AnInterfaceThatThisMachineLacksIsRefused) {
+TEST(ProcessGroupMeetingTest, WhatIsMissingIsNamed) {
+  const TempDir dir;
   ProcessGroupOptions options = TestOptions();
+  options.connect_timeout = absl::Milliseconds(300);
+  EXPECT_ERROR(ProcessGroup::Connect({.world_size = 3, .store_file = dir.File("store")}, options),
+               kUnavailable, "only 1 of 3 ranks have connected within 300ms; missing: 1, 2");
+  const Rendezvous nobody = {
+      .rank = 1, .world_size = 2, .master_addr = "127.0.0.1", .master_port = 1};
+  EXPECT_ERROR(ProcessGroup::Connect(nobody, options), kUnavailable,
+               "rank 1 of 2 cannot join the others at 127.0.0.1:1");
   options.interface = "eth77";
   EXPECT_ERROR(ProcessGroup::Connect(Meet(2)[0], options), kInvalidArgument,
                "dist.interface = eth77");
-}
-
-TEST(ProcessGroupFaultTest, MissingRanksAreNamed) {
-  const TempDir dir;
-  const Rendezvous where = {.world_size = 3, .store_file = dir.File("store")};
-  ProcessGroupOptions options = TestOptions();
-  options.connect_timeout = absl::Milliseconds(300);
-  EXPECT_ERROR(ProcessGroup::Connect(where, options), kUnavailable,
-               "only 1 of 3 ranks have connected within 300ms; missing: 1, 2");
-}
-
-TEST(ProcessGroupFaultTest, AStoreThatNobodyServesIsNamed) {
-  const Rendezvous where = {
-      .rank = 1, .world_size = 2, .master_addr = "127.0.0.1", .master_port = 1};
-  ProcessGroupOptions options = TestOptions();
-  options.connect_timeout = absl::Milliseconds(300);
-  EXPECT_ERROR(ProcessGroup::Connect(where, options), kUnavailable,
-               "rank 1 of 2 cannot join the others at 127.0.0.1:1");
 }
 
 }  // namespace

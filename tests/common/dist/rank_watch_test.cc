@@ -27,8 +27,10 @@ bool IsRefused(RawClient* client) {
 
 class RankWatchTest : public ::testing::Test {
  protected:
-  void Open(int64_t world_size) {
-    ASSERT_OK_AND_ASSIGN(root_, RankWatch::Listen(Options(0, world_size), "127.0.0.1"));
+  void Open(int64_t world_size, absl::Duration silence = absl::Seconds(10)) {
+    RankWatchOptions options = Options(0, world_size);
+    options.silence = silence;
+    ASSERT_OK_AND_ASSIGN(root_, RankWatch::Listen(options, "127.0.0.1"));
   }
   std::unique_ptr<RankWatch> Join(int64_t rank, int64_t world_size) {
     auto watch = RankWatch::Connect(Options(rank, world_size), "127.0.0.1", root_->port(),
@@ -86,9 +88,7 @@ TEST_F(RankWatchTest, AStopReachesAllRanks) {
 }
 
 TEST_F(RankWatchTest, SilenceIsAFailure) {
-  RankWatchOptions options = Options(0, 2);
-  options.silence = absl::Milliseconds(300);
-  ASSERT_OK_AND_ASSIGN(root_, RankWatch::Listen(options, "127.0.0.1"));
+  Open(2, absl::Milliseconds(300));
   RawClient peer(root_->port());
   EXPECT_TRUE(peer.Send("hello 1 secret\n"));
   ASSERT_TRUE(Fails(*root_));
@@ -96,9 +96,7 @@ TEST_F(RankWatchTest, SilenceIsAFailure) {
 }
 
 TEST_F(RankWatchTest, AStrangerThatNeverEndsItsLineIsTurnedAway) {
-  RankWatchOptions options = Options(0, 2);
-  options.silence = absl::Milliseconds(300);
-  ASSERT_OK_AND_ASSIGN(root_, RankWatch::Listen(options, "127.0.0.1"));
+  Open(2, absl::Milliseconds(300));
   RawClient stranger(root_->port());
   EXPECT_TRUE(PollUntil(absl::Seconds(10), [&] { return !stranger.Send("x"); }));
   EXPECT_OK(root_->failure());

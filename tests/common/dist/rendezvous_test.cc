@@ -51,21 +51,11 @@ TEST(RendezvousTest, Torchrun) {
   EXPECT_EQ(where.master_port, 29400);
   EXPECT_TRUE(where.launcher_serves_store);
   EXPECT_EQ(where.prefix, "taopd/abc/2");
-}
-
-TEST(RendezvousTest, ARestartHasAnotherPrefix) {
-  ASSERT_OK_AND_ASSIGN(const Rendezvous first, Read(kTorchrun));
-  ASSERT_OK_AND_ASSIGN(const Rendezvous second,
-                       Read(With(kTorchrun, "TORCHELASTIC_RESTART_COUNT", "3")));
-  EXPECT_NE(first.prefix, second.prefix);
-}
-
-TEST(RendezvousTest, RanksOfTheEnvironmentGoBeforeKubeflow) {
-  Variables both = kTorchrun;
-  both["PET_NNODES"] = "2";
-  both["PET_NODE_RANK"] = "1";
-  ASSERT_OK_AND_ASSIGN(const Rendezvous where, Read(both));
-  EXPECT_EQ(where.rank, 5);
+  EXPECT_EQ(where.secret, "");
+  EXPECT_EQ(Read(With(kTorchrun, "TORCHELASTIC_RESTART_COUNT", "3"))->prefix, "taopd/abc/3");
+  EXPECT_EQ(Read(With(kTorchrun, "TAOPD_RANK_SECRET", "s3"))->secret, "s3");
+  // The ranks of the environment go before Kubeflow's.
+  EXPECT_EQ(Read(With(With(kTorchrun, "PET_NNODES", "2"), "PET_NODE_RANK", "1"))->rank, 5);
 }
 
 TEST(RendezvousTest, Kubeflow) {
@@ -169,11 +159,6 @@ TEST(RendezvousTest, ALauncherThatDoesNotSayLeavesTheLocalRanksOpen) {
   EXPECT_EQ(Read(With(With(by_hand, "WORLD_SIZE", "1"), "RANK", "0"))->local_world_size, 1);
 }
 
-TEST(RendezvousTest, TheSecretIsTheEnvironments) {
-  EXPECT_EQ(Read(kTorchrun)->secret, "");
-  EXPECT_EQ(Read(With(kTorchrun, "TAOPD_RANK_SECRET", "s3"))->secret, "s3");
-}
-
 TEST(RendezvousTest, FirstHosts) {
   EXPECT_EQ(*FirstHostOf("login"), "login");
   EXPECT_EQ(*FirstHostOf("a1,b2"), "a1");
@@ -194,8 +179,7 @@ TEST(RendezvousTest, AFileTakesThePlaceOfTheAddress) {
 }
 
 TEST(RendezvousTest, OnlyRankZeroTakesTheSocket) {
-  Variables launched = kTorchrun;
-  launched["TAOPD_LISTEN_FD"] = "7";
+  const Variables launched = With(kTorchrun, "TAOPD_LISTEN_FD", "7");
   EXPECT_EQ(Read(launched)->listen_fd, -1);
   EXPECT_EQ(Read(With(launched, "RANK", "0"))->listen_fd, 7);
 }

@@ -7,6 +7,9 @@
 namespace taopd::testing {
 namespace {
 
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
 EngineLimits Limits() {
   return {.vocab_size = 100,
           .max_model_len = 16,
@@ -53,8 +56,6 @@ TEST(ValidateRequest, AcceptsValuesAtTheirLimits) {
 }
 
 TEST(ValidateRequest, NamesFieldValueAndLimit) {
-  const float nan = std::numeric_limits<float>::quiet_NaN();
-  const float infinity = std::numeric_limits<float>::infinity();
   ExpectRefused([](auto& r) { r.score.reset(), r.sampling.reset(); }, {"score", "sampling"});
   ExpectRefused([](auto& r) { r.token_ids.clear(); }, {"token_ids is empty"});
   ExpectRefused([](auto& r) { r.token_ids.resize(17); }, {"token_ids", "17", "max_model_len 16"});
@@ -65,7 +66,7 @@ TEST(ValidateRequest, NamesFieldValueAndLimit) {
   ExpectRefused([](auto& r) { r.token_ids.resize(1); }, {"score_start 1", "token_ids 1"});
   ExpectRefused([](auto& r) { r.score->top_k = -1; }, {"top_k -1"});
   ExpectRefused([](auto& r) { r.score->top_k = 9; }, {"top_k 9", "max_logprobs 8"});
-  for (float bad : {0.0f, -1.0f, 1e-45f, 0.9e-30f, nan, infinity}) {
+  for (float bad : {0.0f, -1.0f, 1e-45f, 0.9e-30f, kNan, kInfinity}) {
     ExpectRefused([&](auto& r) { r.score->temperature = bad; },
                   {"temperature", "of the scores", "1e-30"});
   }
@@ -88,10 +89,10 @@ TEST(ValidateRequest, NamesFieldValueAndLimit) {
                 {"sampling.max_new_tokens 13", "4 prompt tokens", "max_model_len 16"});
   ExpectRefused([](auto& r) { r.sampling->max_new_tokens = std::numeric_limits<int64_t>::max(); },
                 {"sampling.max_new_tokens"});
-  for (float bad : {-0.5f, 0.9e-30f, nan, infinity}) {
+  for (float bad : {-0.5f, 0.9e-30f, kNan, kInfinity}) {
     ExpectRefused([&](auto& r) { r.sampling->temperature = bad; }, {"sampling.temperature"});
   }
-  for (float bad : {0.0f, -0.5f, 1.5f, nan}) {
+  for (float bad : {0.0f, -0.5f, 1.5f, kNan}) {
     ExpectRefused([&](auto& r) { r.sampling->top_p = bad; }, {"sampling.top_p"});
   }
   ExpectRefused([](auto& r) { r.sampling->top_k = -2; }, {"sampling.top_k -2", "0 (disable)"});
@@ -107,19 +108,17 @@ TEST(ValidateRequest, NamesFieldValueAndLimit) {
 }
 
 TEST(ValidateRequest, NamesTheFieldsThatChangeLogits) {
-  const float nan = std::numeric_limits<float>::quiet_NaN();
-  const float infinity = std::numeric_limits<float>::infinity();
-  for (float bad : {-0.1f, 1.1f, nan}) {
+  for (float bad : {-0.1f, 1.1f, kNan}) {
     ExpectRefused([&](auto& r) { r.sampling->min_p = bad; },
                   {"sampling.min_p", "must be in [0, 1]"});
   }
-  for (float bad : {-2.1f, 2.1f, nan}) {
+  for (float bad : {-2.1f, 2.1f, kNan}) {
     ExpectRefused([&](auto& r) { r.sampling->frequency_penalty = bad; },
                   {"sampling.frequency_penalty", "must be in [-2, 2]"});
     ExpectRefused([&](auto& r) { r.sampling->presence_penalty = bad; },
                   {"sampling.presence_penalty", "must be in [-2, 2]"});
   }
-  for (float bad : {0.0f, -1.0f, nan, infinity}) {
+  for (float bad : {0.0f, -1.0f, kNan, kInfinity}) {
     ExpectRefused([&](auto& r) { r.sampling->repetition_penalty = bad; },
                   {"sampling.repetition_penalty", "greater than zero and finite"});
   }
@@ -157,7 +156,7 @@ TEST(ValidateRequest, NamesTheFieldsThatChangeLogits) {
       {"sampling.logit_bias", "100", "vocab_size 100"});
   ExpectRefused(
       [&](auto& r) {
-        r.sampling->logit_bias = {{7, nan}};
+        r.sampling->logit_bias = {{7, kNan}};
       },
       {"sampling.logit_bias of id 7", "finite"});
 }

@@ -20,14 +20,12 @@ std::string ProblemOn(std::string_view architectures, int capability, int driver
   return std::string(status.message());
 }
 
-TEST(CudaDriver, OneOfTheSameMajorVersionIsEnough) {
-  EXPECT_TRUE(CheckCudaDriver(kCuda130, kCuda130).ok());
-  EXPECT_TRUE(CheckCudaDriver(kCuda131, kCuda130).ok());
-  EXPECT_TRUE(CheckCudaDriver(kCuda130, kCuda131).ok());
-  EXPECT_TRUE(CheckCudaDriver(14000, kCuda130).ok());
-}
-
-TEST(CudaDriver, AnOlderOneIsNamed) {
+TEST(CudaDriver, OneOfTheSameMajorVersionIsEnoughAndAnOlderOneIsNamed) {
+  for (const auto& [driver, runtime] : {std::pair(kCuda130, kCuda130),
+                                        {kCuda131, kCuda130},
+                                        {kCuda130, kCuda131},
+                                        {14000, kCuda130}})
+    EXPECT_OK(CheckCudaDriver(driver, runtime));
   EXPECT_EQ(
       CheckCudaDriver(kCuda128, kCuda130),
       absl::FailedPreconditionError("this machine's driver is for CUDA 12.8, and this program "
@@ -35,16 +33,13 @@ TEST(CudaDriver, AnOlderOneIsNamed) {
   EXPECT_THAT(std::string(CheckCudaDriver(0, kCuda130).message()), HasSubstr("no driver"));
 }
 
-TEST(CudaArchitecture, MachineCodeRunsOnItsMajorVersionUpwards) {
+TEST(CudaArchitecture, MachineCodeRunsOnItsMajorVersionUpwardsAndSpecificCodeOnOneDevice) {
   for (const int capability : {80, 86, 89}) EXPECT_EQ(ProblemOn("80-real", capability), "");
   EXPECT_EQ(ProblemOn("75-real,86-real", 89), "");
   EXPECT_NE(ProblemOn("86-real", 80), "");
   EXPECT_NE(ProblemOn("80-real", 90), "");
   EXPECT_EQ(ProblemOn("100-real", 103), "");
   EXPECT_NE(ProblemOn("100-real", 120), "");
-}
-
-TEST(CudaArchitecture, SpecificCodeRunsOnOneDeviceOnly) {
   EXPECT_EQ(ProblemOn("90a-real", 90), "");
   EXPECT_NE(ProblemOn("100a-real", 103), "");
   EXPECT_NE(ProblemOn("90a", 100), "");  // nor does its PTX

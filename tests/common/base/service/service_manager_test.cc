@@ -94,27 +94,19 @@ TEST_F(ServiceManagerTest, TheWatchdogIsFedWhileTheServiceIsAlive) {
   EXPECT_TRUE(IsEmpty());
 }
 
-TEST_F(ServiceManagerTest, AnotherProcessesWatchdogIsNotFed) {
-  SetWatchdog(20'000, ::getpid() + 1);
-  bool is_asked = false;
-  {
-    ServiceManager service;
-    service.WatchWith([&] { return is_asked = true; });
+TEST_F(ServiceManagerTest, AnotherProcessesWatchdogAndThatOfNoManagerAreNotFed) {
+  for (const bool has_manager : {true, false}) {
+    SetWatchdog(20'000, ::getpid() + (has_manager ? 1 : 0));
+    if (!has_manager) ::unsetenv("NOTIFY_SOCKET");
+    bool is_asked = false;
+    {
+      ServiceManager service;
+      if (!has_manager) service.Ready();
+      service.WatchWith([&] { return is_asked = true; });
+    }
+    EXPECT_FALSE(is_asked);
+    EXPECT_TRUE(IsEmpty());
   }
-  EXPECT_FALSE(is_asked);
-  EXPECT_TRUE(IsEmpty());
-}
-
-TEST_F(ServiceManagerTest, WithoutAManagerNothingHappens) {
-  SetWatchdog(20'000, ::getpid());
-  ::unsetenv("NOTIFY_SOCKET");
-  bool is_asked = false;
-  {
-    ServiceManager service;
-    service.Ready();
-    service.WatchWith([&] { return is_asked = true; });
-  }
-  EXPECT_FALSE(is_asked);
 }
 
 TEST_F(ServiceManagerTest, AManagerThatIsGoneIsNoFailure) {

@@ -80,14 +80,10 @@ TEST(QueueLimitsTest, ANewcomersFirstRequestNeedsOnlyRoom) {
   EXPECT_EQ(text, "the queue holds 117 tokens: 4 more exceed max_queued_tokens 120");
 }
 
-TEST(QueueLimitsTest, ABatchIsBoundByTheShareFromTheStart) {
-  FillingQueue queue(kLimits);
-  EXPECT_TRUE(queue.Offer("a", 61, 2).only_client_share);
-  EXPECT_OK(queue.Offer("a", 60, 2).status);
-}
-
-TEST(QueueLimitsTest, OneRequestOfAnyLengthFindsTheEmptyQueueOpen) {
-  FillingQueue queue(kLimits);
+TEST(QueueLimitsTest, OneRequestOfAnyLengthFindsTheEmptyQueueOpenAndABatchDoesNot) {
+  FillingQueue batches(kLimits), queue(kLimits);
+  EXPECT_TRUE(batches.Offer("a", 61, 2).only_client_share);
+  EXPECT_OK(batches.Offer("a", 60, 2).status);
   EXPECT_OK(queue.Offer("a", 500).status);
   EXPECT_ERROR(queue.Offer("b", 1).status, kResourceExhausted, "500 tokens");
 }

@@ -20,6 +20,10 @@ class WaitingQueueTest : public ::testing::Test {
     return next_++;
   }
 
+  void AddAll(std::initializer_list<const char*> clients) {
+    for (const char* client : clients) Add(client);
+  }
+
   // Admits the next sequence for `cost` tokens and, unless `keep`, ends it at once. Returns its
   // handle.
   RequestHandle Take(int64_t cost, bool keep = false) {
@@ -71,9 +75,7 @@ TEST_F(WaitingQueueTest, TheClientWithTheFewestServedTokensIsNext) {
 }
 
 TEST_F(WaitingQueueTest, AClientThatWasIdleStartsWithTheLowestCountOfTheActiveOnes) {
-  Add("a");
-  Add("a");
-  Add("a");
+  AddAll({"a", "a", "a"});
   EXPECT_EQ(Take(100), 1u);
   const RequestHandle late = Add("b");
   // Both clients have 100, and the request of a is older: b has saved nothing while it was idle.
@@ -88,10 +90,7 @@ TEST_F(WaitingQueueTest, AClientThatWasIdleStartsWithTheLowestCountOfTheActiveOn
 }
 
 TEST_F(WaitingQueueTest, ServedTokensOfRunningWorkCount) {
-  Add("a");
-  Add("a");
-  Add("b");
-  Add("b");
+  AddAll({"a", "a", "b", "b"});
   EXPECT_EQ(Take(1, /*keep=*/true), 1u);
   EXPECT_EQ(Take(1, /*keep=*/true), 3u);
   queue_.Charge("a", 5);
@@ -99,9 +98,7 @@ TEST_F(WaitingQueueTest, ServedTokensOfRunningWorkCount) {
 }
 
 TEST_F(WaitingQueueTest, SkippedSequencesComeBackInTheNextRound) {
-  Add("a");
-  Add("a");
-  Add("b");
+  AddAll({"a", "a", "b"});
   queue_.BeginRound();
   queue_.Skip(*queue_.Next(true, true));
   EXPECT_EQ(queue_.Next(true, true)->handle, 2u);
@@ -123,11 +120,9 @@ TEST_F(WaitingQueueTest, WorkWithoutThePoolHasItsOwnTurns) {
 }
 
 TEST_F(WaitingQueueTest, FindsThePromptOfALeaderForTheSameClientOnly) {
-  Add("a");
-  Add("b");
+  AddAll({"a", "b"});
   Add("a", /*generates=*/false);
-  Add("a");
-  Add("a");
+  AddAll({"a", "a"});
   const std::unique_ptr<Sequence> leader = queue_.Remove(*queue_.Next(true, true));
   const auto handles = [&](int64_t max_count) {
     std::vector<RequestHandle> found;
