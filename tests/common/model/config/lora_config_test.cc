@@ -141,29 +141,8 @@ TEST(ModulesToSave, AreThoseOfTheModel) {
   EXPECT_EQ(ResolveModulesToSave(llama, &q_norm).message(), "the model has no \"q_norm\"");
 }
 
-// Writes a directory with the adapter of a golden file, changed.
-void WriteChanged(const std::string& name, const std::function<void(nlohmann::json*)>& config,
-                  const std::function<void(std::vector<TensorToWrite>*)>& weights,
-                  const TempDir& dir) {
-  const std::string from = SourcePath("tests/common/model/golden/lora_" + name);
-  auto json = nlohmann::json::parse(ReadFile(from + "/adapter_config.json"));
-  config(&json);
-  WriteFile(dir.File("adapter_config.json"), json.dump());
-  ASSERT_OK_AND_ASSIGN(const auto file, SafetensorsFile::Open(from + "/adapter_model.safetensors"));
-  std::vector<TensorToWrite> tensors;
-  for (const auto& [tensor, view] : file->tensors())
-    tensors.push_back({tensor, view.dtype, view.shape, view.bytes});
-  weights(&tensors);
-  ASSERT_OK(WriteSafetensors(dir.File("adapter_model.safetensors"), tensors));
-}
-
-void SameConfig(nlohmann::json*) {}
-void SameWeights(std::vector<TensorToWrite>*) {}
-std::function<void(std::vector<TensorToWrite>*)> Without(const std::string& name) {
-  return [name](std::vector<TensorToWrite>* tensors) {
-    EXPECT_EQ(std::erase_if(*tensors, [&](const auto& t) { return t.name == name; }), 1);
-  };
-}
+using Config = nlohmann::json;
+using Tensors = std::vector<TensorToWrite>;
 
 // Loads a model of the golden files with the adapter of `dir`.
 absl::Status LoadMerged(const std::string& base, const std::string& dir) {
@@ -172,69 +151,77 @@ absl::Status LoadMerged(const std::string& base, const std::string& dir) {
   return LoadDecoder(SourcePath("tests/common/model/golden/" + base), options).status();
 }
 
+// The same with an adapter of the golden files, changed.
+absl::Status LoadChanged(const std::string& base, const std::string& adapter,
+                         const std::function<void(Config&)>& change_config,
+                         const std::function<void(Tensors&)>& change_tensors) {
+  const TempDir dir;
+  const std::string from = SourcePath("tests/common/model/golden/lora_" + adapter);
+  auto config = Config::parse(ReadFile(from + "/adapter_config.json"));
+  change_config(config);
+  WriteFile(dir.File("adapter_config.json"), config.dump());
+  TAOPD_ASSIGN_OR_RETURN(const auto file,
+                         SafetensorsFile::Open(from + "/adapter_model.safetensors"));
+  Tensors tensors;
+  for (const auto& [tensor, view] : file->tensors())
+    tensors.push_back({tensor, view.dtype, view.shape, view.bytes});
+  change_tensors(tensors);
+  EXPECT_OK(WriteSafetensors(dir.File("adapter_model.safetensors"), tensors));
+  return LoadMerged(base, dir.path());
+}
+
+void SameConfig(Config&) {}
+void SameTensors(Tensors&) {}
+std::function<void(Tensors&)> Without(const std::string& name) {
+  return [name](Tensors& tensors) {
+    EXPECT_EQ(std::erase_if(tensors, [&](const auto& t) { return t.name == name; }), 1);
+  };
+}
+
 TEST(LoraFiles, SavedModulesThatDoNotFitAreRefusedByName) {
-  const TempDir missing, unnamed, unknown, untied, tied_again, half;
-  WriteChanged("saved_qwen3_untied", SameConfig, Without("base_model.model.model.norm.weight"),
-               missing);
-  EXPECT_THAT(std::string(LoadMerged("qwen3_untied", missing.path()).message()),
+  const auto message = [](const auto& change_config, const auto& change_tensors) {
+    return std::string(
+        LoadChanged("qwen3_untied", "saved_qwen3_untied", change_config, change_tensors).message());
+  };
+  EXPECT_THAT(message(SameConfig, Without("base_model.model.model.norm.weight")),
               HasSubstr("tensor base_model.model.model.norm.weight is missing"));
-  WriteChanged(
-      "saved_qwen3_untied",
-      [](auto* json) {
-        (*json)["modules_to_save"] = {"norm", "lm_head"};
-      },
-      SameWeights, unnamed);
-  EXPECT_THAT(std::string(LoadMerged("qwen3_untied", unnamed.path()).message()),
-              HasSubstr("embed_tokens.weight is not an adapter"));
-  WriteChanged(
-      "saved_qwen3_untied", [](auto* json) { (*json)["modules_to_save"].push_back("score"); },
-      SameWeights, unknown);
-  EXPECT_THAT(std::string(LoadMerged("qwen3_untied", unknown.path()).message()),
-              HasSubstr("modules_to_save has \"score\""));
+  const auto unnamed = [](Config& config) { config["modules_to_save"] = {"norm", "lm_head"}; };
+  EXPECT_THAT(message(unnamed, SameTensors), HasSubstr("embed_tokens.weight is not an adapter"));
+  const auto unknown = [](Config& config) { config["modules_to_save"].push_back("score"); };
+  EXPECT_THAT(message(unknown, SameTensors), HasSubstr("modules_to_save has \"score\""));
 
   // PEFT's default unties a head: then the file has only the embedding.
   const std::string head = "base_model.model.lm_head.weight";
-  const auto no_tying = [](auto* json) { (*json)["ensure_weight_tying"] = false; };
-  WriteChanged("saved_qwen2_tied", no_tying, Without(head), untied);
-  EXPECT_EQ(LoadMerged("qwen2_tied", untied.path()).code(), kUnimplemented);
-  EXPECT_THAT(std::string(LoadMerged("qwen2_tied", untied.path()).message()),
-              HasSubstr("ensure_weight_tying"));
-  WriteChanged("saved_qwen2_tied", SameConfig, Without(head), tied_again);
-  EXPECT_OK(LoadMerged("qwen2_tied", tied_again.path()));
+  const auto load = [](const auto& change_config, const auto& change_tensors) {
+    return LoadChanged("qwen2_tied", "saved_qwen2_tied", change_config, change_tensors);
+  };
+  const auto no_tying = [](Config& config) { config["ensure_weight_tying"] = false; };
+  EXPECT_ERROR(load(no_tying, Without(head)), kUnimplemented, "ensure_weight_tying");
+  EXPECT_OK(load(SameConfig, Without(head)));
   const std::vector<std::byte> zeros(26 * 16 * sizeof(float));
-  WriteChanged(
-      "saved_qwen2_tied", SameConfig,
-      [&](std::vector<TensorToWrite>* tensors) {
-        for (TensorToWrite& tensor : *tensors) {
-          if (tensor.name == head) tensor.bytes = zeros;
-        }
-      },
-      half);
-  EXPECT_EQ(LoadMerged("qwen2_tied", half.path()).code(), kUnimplemented);
+  const auto half = [&](Tensors& tensors) {
+    for (TensorToWrite& tensor : tensors) {
+      if (tensor.name == head) tensor.bytes = zeros;
+    }
+  };
+  EXPECT_EQ(load(SameConfig, half).code(), kUnimplemented);
 }
 
 // Both of PEFT's forms: a Linear per expert, and the stacked parameter.
 TEST(LoraFiles, AdaptersOfExpertsAreRefusedByName) {
-  const TempDir per_expert, stacked;
   const std::string tensor =
       "base_model.model.model.layers.0.mlp.experts.0.gate_proj.lora_A.weight";
   const std::vector<std::byte> zeros(2 * 16 * sizeof(float));
-  WriteChanged(
-      "qwen3_moe", SameConfig,
-      [&](std::vector<TensorToWrite>* tensors) {
-        tensors->push_back({tensor, "F32", {2, 16}, zeros});
-      },
-      per_expert);
-  WriteChanged(
-      "qwen3_moe",
-      [](nlohmann::json* json) { (*json)["target_parameters"] = {"mlp.experts.gate_up_proj"}; },
-      SameWeights, stacked);
-  for (const auto& [dir, says] : {std::pair(&per_expert, tensor + ": experts can have no adapter"),
-                                  {&stacked, "target_parameters = "}}) {
-    const absl::Status status = LoadMerged("qwen3_moe", dir->path());
-    EXPECT_EQ(status.code(), kUnimplemented);
-    EXPECT_THAT(std::string(status.message()), HasSubstr(says));
-  }
+  const auto add_expert = [&](Tensors& tensors) {
+    tensors.push_back({tensor, "F32", {2, 16}, zeros});
+  };
+  EXPECT_ERROR(LoadChanged("qwen3_moe", "qwen3_moe", SameConfig, add_expert), kUnimplemented,
+               tensor + ": experts can have no adapter");
+  const auto add_stacked = [](Config& config) {
+    config["target_parameters"] = {"mlp.experts.gate_up_proj"};
+  };
+  EXPECT_ERROR(LoadChanged("qwen3_moe", "qwen3_moe", add_stacked, SameTensors), kUnimplemented,
+               "target_parameters = ");
 }
 
 TEST(LoraFiles, OfAnotherModelAreRefusedByName) {
@@ -244,18 +231,15 @@ TEST(LoraFiles, OfAnotherModelAreRefusedByName) {
               HasSubstr("self_attn.q_proj.lora_B.weight has shape"));
   EXPECT_EQ(LoadMerged("qwen3_moe", untied).code(), kInvalidArgument);
   // A file without one of the two matrices, and one with a matrix of another layer.
-  const TempDir missing, unexpected;
-  WriteChanged("qwen3_untied", SameConfig,
-               Without("base_model.model.model.layers.1.mlp.up_proj.lora_B.weight"), missing);
-  EXPECT_THAT(std::string(LoadMerged("qwen3_untied", missing.path()).message()),
-              HasSubstr("layers.1.mlp.up_proj.lora_B.weight is missing"));
-  WriteChanged(
-      "qwen3_untied", SameConfig,
-      [](std::vector<TensorToWrite>* tensors) {
-        tensors->push_back({"base_model.model.lm_head.lora_A.weight", "F32", {0}, {}});
-      },
-      unexpected);
-  EXPECT_FALSE(LoadMerged("qwen3_untied", unexpected.path()).ok());
+  const auto load = [](const auto& change_tensors) {
+    return LoadChanged("qwen3_untied", "qwen3_untied", SameConfig, change_tensors);
+  };
+  const std::string missing = "layers.1.mlp.up_proj.lora_B.weight";
+  EXPECT_THAT(std::string(load(Without("base_model.model.model." + missing)).message()),
+              HasSubstr(missing + " is missing"));
+  EXPECT_FALSE(load([](Tensors& tensors) {
+                 tensors.push_back({"base_model.model.lm_head.lora_A.weight", "F32", {0}, {}});
+               }).ok());
 }
 
 }  // namespace
