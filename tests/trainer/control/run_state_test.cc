@@ -12,76 +12,76 @@
 namespace taopd::testing {
 namespace {
 
-TEST(RunStateTest, StatusIsWhatTheLoopPublished) {
-  RunState state;
-  EXPECT_EQ(state.status().phase, TrainerPhase::kStarting);
-  state.Update([](RunStatus& status) {
+class RunStateTest : public ::testing::Test {
+ protected:
+  RunState state_;
+};
+
+TEST_F(RunStateTest, StatusIsWhatTheLoopPublished) {
+  EXPECT_EQ(state_.status().phase, TrainerPhase::kStarting);
+  state_.Update([](RunStatus& status) {
     status.run_name = "run";
     status.step = 3;
   });
-  state.Update([](RunStatus& status) { status.phase = TrainerPhase::kEvaluating; });
-  EXPECT_EQ(state.status().run_name, "run");
-  EXPECT_EQ(state.status().step, 3);
-  EXPECT_EQ(NameOf(state.status().phase), "evaluating");
+  state_.Update([](RunStatus& status) { status.phase = TrainerPhase::kEvaluating; });
+  EXPECT_EQ(state_.status().run_name, "run");
+  EXPECT_EQ(state_.status().step, 3);
+  EXPECT_EQ(NameOf(state_.status().phase), "evaluating");
 }
 
-TEST(RunStateTest, PauseHoldsTheLoopUntilResume) {
-  RunState state;
-  state.WaitWhilePaused([] {});  // not paused: returns
-  state.RequestPause(true);
-  state.RequestPause(true);  // once is enough
-  EXPECT_TRUE(state.pause_requested());
+TEST_F(RunStateTest, PauseHoldsTheLoopUntilResume) {
+  state_.WaitWhilePaused([] {});  // not paused: returns
+  state_.RequestPause(true);
+  state_.RequestPause(true);  // once is enough
+  EXPECT_TRUE(state_.pause_requested());
   std::atomic<bool> is_resumed = false;
   absl::Notification is_paused, went_on;
-  EXPECT_OK(state.RequestSave());
+  EXPECT_OK(state_.RequestSave());
   std::thread loop([&] {
-    state.WaitWhilePaused([&] { is_paused.Notify(); });
+    state_.WaitWhilePaused([&] { is_paused.Notify(); });
     EXPECT_TRUE(is_resumed);
     went_on.Notify();
   });
   is_paused.WaitForNotification();
   EXPECT_FALSE(went_on.WaitForNotificationWithTimeout(absl::Milliseconds(50)));
   is_resumed = true;
-  state.RequestPause(false);
+  state_.RequestPause(false);
   went_on.WaitForNotification();
   loop.join();
-  EXPECT_FALSE(state.pause_requested());
+  EXPECT_FALSE(state_.pause_requested());
 }
 
 // Liveness counts a wait as a pause only in this phase, so no moment may be without it.
-TEST(RunStateTest, APauseIsAPhase) {
-  RunState state;
-  state.SetPhase(TrainerPhase::kRunning);
-  state.RequestPause(true);
-  EXPECT_OK(state.RequestSave());
-  state.WaitWhilePaused([&] {
-    EXPECT_TRUE(state.is_paused());
-    state.RequestPause(false);
+TEST_F(RunStateTest, APauseIsAPhase) {
+  state_.SetPhase(TrainerPhase::kRunning);
+  state_.RequestPause(true);
+  EXPECT_OK(state_.RequestSave());
+  state_.WaitWhilePaused([&] {
+    EXPECT_TRUE(state_.is_paused());
+    state_.RequestPause(false);
   });
-  EXPECT_EQ(state.status().phase, TrainerPhase::kRunning);
+  EXPECT_EQ(state_.status().phase, TrainerPhase::kRunning);
 }
 
-TEST(RunStateTest, StopEndsAPause) {
-  RunState state;
-  state.RequestPause(true);
-  std::thread loop([&] { state.WaitWhilePaused([] {}); });
-  EXPECT_FALSE(state.stop_requested());
-  state.RequestStop(kExitStopped);
-  state.RequestStop(kExitStopped);
-  EXPECT_TRUE(state.stop_requested());
+TEST_F(RunStateTest, StopEndsAPause) {
+  state_.RequestPause(true);
+  std::thread loop([&] { state_.WaitWhilePaused([] {}); });
+  EXPECT_FALSE(state_.stop_requested());
+  state_.RequestStop(kExitStopped);
+  state_.RequestStop(kExitStopped);
+  EXPECT_TRUE(state_.stop_requested());
   loop.join();
 }
 
-TEST(RunStateTest, APersonsStopOutlastsASignalAndEachIsPassedOnOnce) {
-  RunState state;
+TEST_F(RunStateTest, APersonsStopOutlastsASignalAndEachIsPassedOnOnce) {
   std::vector<ExitCode> passed_on;
-  EXPECT_EQ(state.stop_code(), kExitOk);
-  state.RequestStop(kExitStopped);
-  state.PassStopsOn([&](ExitCode code) { passed_on.push_back(code); });
+  EXPECT_EQ(state_.stop_code(), kExitOk);
+  state_.RequestStop(kExitStopped);
+  state_.PassStopsOn([&](ExitCode code) { passed_on.push_back(code); });
   EXPECT_THAT(passed_on, ElementsAre(kExitStopped));
-  state.RequestStop(kExitStoppedByUser);
-  state.RequestStop(kExitStopped);
-  EXPECT_EQ(state.stop_code(), kExitStoppedByUser);
+  state_.RequestStop(kExitStoppedByUser);
+  state_.RequestStop(kExitStopped);
+  EXPECT_EQ(state_.stop_code(), kExitStoppedByUser);
   EXPECT_THAT(passed_on, ElementsAre(kExitStopped, kExitStoppedByUser));
   RunState other;
   other.PassStopsOn([&](ExitCode code) { passed_on.push_back(code); });
@@ -90,30 +90,28 @@ TEST(RunStateTest, APersonsStopOutlastsASignalAndEachIsPassedOnOnce) {
   EXPECT_EQ(passed_on.size(), 2u);
 }
 
-TEST(RunStateTest, SaveRequestsAreTakenOnce) {
-  RunState state;
-  EXPECT_FALSE(state.TakeSaveRequest());
-  EXPECT_OK(state.RequestSave());
-  EXPECT_OK(state.RequestSave());
-  EXPECT_TRUE(state.TakeSaveRequest());
-  EXPECT_FALSE(state.TakeSaveRequest());
-  EXPECT_OK(state.RequestSave());  // while the loop saves: the next checkpoint is for it
-  EXPECT_TRUE(state.TakeSaveRequest());
-  state.Update([](RunStatus& status) { status.phase = TrainerPhase::kFinished; });
-  EXPECT_ERROR(state.RequestSave(), kUnavailable, "the run has finished");
+TEST_F(RunStateTest, SaveRequestsAreTakenOnce) {
+  EXPECT_FALSE(state_.TakeSaveRequest());
+  EXPECT_OK(state_.RequestSave());
+  EXPECT_OK(state_.RequestSave());
+  EXPECT_TRUE(state_.TakeSaveRequest());
+  EXPECT_FALSE(state_.TakeSaveRequest());
+  EXPECT_OK(state_.RequestSave());  // while the loop saves: the next checkpoint is for it
+  EXPECT_TRUE(state_.TakeSaveRequest());
+  state_.Update([](RunStatus& status) { status.phase = TrainerPhase::kFinished; });
+  EXPECT_ERROR(state_.RequestSave(), kUnavailable, "the run has finished");
 }
 
-TEST(RunStateTest, SaveDuringAPauseIsServed) {
-  RunState state;
-  state.RequestPause(true);
+TEST_F(RunStateTest, SaveDuringAPauseIsServed) {
+  state_.RequestPause(true);
   for (int i = 0; i < 3; ++i) {
-    EXPECT_OK(state.RequestSave());
+    EXPECT_OK(state_.RequestSave());
     absl::Notification is_saved;
-    std::thread loop([&] { state.WaitWhilePaused([&] { is_saved.Notify(); }); });
+    std::thread loop([&] { state_.WaitWhilePaused([&] { is_saved.Notify(); }); });
     is_saved.WaitForNotification();
-    state.RequestPause(false);
+    state_.RequestPause(false);
     loop.join();
-    state.RequestPause(true);
+    state_.RequestPause(true);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 #include <string>
@@ -17,6 +18,8 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
+
+constexpr char kOneStep[] = "{\"step\":1,\"loss/mean\":1}\n";
 
 class ReportTest : public ::testing::Test {
  protected:
@@ -58,7 +61,7 @@ TEST_F(ReportTest, ChartsOfTermsOverlapAndFullKl) {
     EXPECT_THAT(page, HasSubstr(Concat("id=\"", id, "\"")));
   EXPECT_THAT(page, HasSubstr("Loss term ta_opd"));
   EXPECT_THAT(page, Not(HasSubstr("Loss term <b>")));
-  EXPECT_THAT(Page({MakeRun("s", "{\"step\":1,\"loss/mean\":1}\n")}), Not(HasSubstr("Loss term")));
+  EXPECT_THAT(Page({MakeRun("s", kOneStep)}), Not(HasSubstr("Loss term")));
 }
 
 TEST_F(ReportTest, ARunMeasuredByKl) {
@@ -95,10 +98,11 @@ TEST_F(ReportTest, ARunThatWroteItsModelHasEndedEvenWithoutASummary) {
   EXPECT_THAT(page, HasSubstr("Not ended: going-on."));
 }
 
-// Otherwise every curve would name the run again.
-TEST_F(ReportTest, ARunWithoutAnyValueIsNamedOnce) {
+// A run without any value is named once: otherwise every curve would name it again.
+TEST_F(ReportTest, NotesReachThePage) {
   const std::string page =
-      Page({MakeRun("full", "{\"step\":1,\"loss/mean\":1}\n"), MakeRun("silent", "")});
+      Page({MakeRun("cut", Concat(kOneStep, "{\"step\":2,\"lo")), MakeRun("silent", "")});
+  EXPECT_THAT(page, HasSubstr("cut: metrics.jsonl line 2 is only half written"));
   EXPECT_THAT(page, HasSubstr("silent: metrics.jsonl has no values to show yet."));
   EXPECT_THAT(page, Not(HasSubstr("Not recorded by silent")));
 }
@@ -117,8 +121,7 @@ TEST_F(ReportTest, EveryColorOfARunIsDefinedForLightAndDarkPages) {
       EXPECT_TRUE(colors.insert(Concat(page, css.substr(at, 6))).second) << name << ", " << page;
     }
   }
-  EXPECT_THAT(Page({MakeRun("r", "{\"step\":1,\"loss/mean\":1}\n")}),
-              HasSubstr(Concat("\"colors\":", kNumRunColors)));
+  EXPECT_THAT(Page({MakeRun("r", kOneStep)}), HasSubstr(Concat("\"colors\":", kNumRunColors)));
 }
 
 // Two objectives with two seeds each: a line, a color and a row for each objective.
@@ -161,19 +164,18 @@ TEST_F(ReportTest, NothingThatARunSaysBecomesMarkup) {
   EXPECT_THAT(page, HasSubstr("&lt;/script&gt;&lt;/style&gt;&lt;script&gt;alert(1)"));
 }
 
-TEST_F(ReportTest, ThePageNeedsNothingElse) {
-  const std::string page = Page({MakeRun("r", "{\"step\":1,\"loss/mean\":1}\n")});
-  EXPECT_THAT(page, HasSubstr("default-src 'none'"));
-  EXPECT_THAT(page, Not(HasSubstr("src=")));
-  EXPECT_THAT(page, Not(HasSubstr("href=")));
-  EXPECT_THAT(page, Not(HasSubstr("url(")));
-  EXPECT_THAT(page, Not(HasSubstr("@import")));
-  EXPECT_THAT(page, HasSubstr(kReportCss));
-  EXPECT_THAT(page, HasSubstr(kReportJs));
+TEST_F(ReportTest, ThePageNeedsNothingElseAndTheSameFilesGiveTheSameBytes) {
+  const std::string run = MakeRun("r", "{\"step\":1,\"time\":5,\"loss/mean\":1}\n");
+  const std::string page = Page({run});
+  for (const char* text : {"default-src 'none'", kReportCss, kReportJs, "</html>"})
+    EXPECT_THAT(page, HasSubstr(text));
+  for (const char* text : {"src=", "href=", "url(", "@import"})
+    EXPECT_THAT(page, Not(HasSubstr(text)));
+  EXPECT_EQ(Page({run}), page);
 }
 
 TEST_F(ReportTest, GenerationsStandSideBySide) {
-  const std::string run = MakeRun("r", "{\"step\":1,\"loss/mean\":1}\n");
+  const std::string run = MakeRun("r", kOneStep);
   testing::WriteFile(
       run + "/samples.jsonl",
       "{\"step\":0,\"when\":\"before\",\"prompt\":\"p1\",\"response\":\"b1\",\"correct\":false}\n"
@@ -181,20 +183,17 @@ TEST_F(ReportTest, GenerationsStandSideBySide) {
       "{\"step\":9,\"when\":\"after\",\"prompt\":\"p1\",\"response\":\"a1\",\"correct\":true}\n"
       "{\"step\":5,\"when\":\"eval\",\"prompt\":\"p1\",\"response\":\"e1\"}\n");
   const std::string page = Page({run});
-  const size_t first = page.find(">p1</pre>"), before = page.find(">b1</pre>"),
-               after = page.find(">a1</pre>"), second = page.find(">p2</pre>"),
-               missing = page.find("not recorded</p></div></div></article>"),
-               eval = page.find(">e1</pre>");
-  EXPECT_LT(first, before);
-  EXPECT_LT(before, after);
-  EXPECT_LT(after, second);
-  EXPECT_LT(second, missing);
-  EXPECT_LT(missing, eval);
-  EXPECT_NE(eval, std::string::npos);
+  std::vector<size_t> places;
+  for (const char* part : {">p1</pre>", ">b1</pre>", ">a1</pre>", ">p2</pre>",
+                           "not recorded</p></div></div></article>", ">e1</pre>"}) {
+    places.push_back(page.find(part));
+    EXPECT_NE(places.back(), std::string::npos) << part;
+  }
+  EXPECT_TRUE(std::is_sorted(places.begin(), places.end()));
 }
 
 TEST_F(ReportTest, LongTextsAndManyPairsAreCutVisibly) {
-  const std::string run = MakeRun("r", "{\"step\":1,\"loss/mean\":1}\n");
+  const std::string run = MakeRun("r", kOneStep);
   std::string samples;
   for (int i = 0; i < 30; ++i) {
     samples += Concat("{\"step\":0,\"when\":\"before\",\"prompt\":\"p", i, "\",\"response\":\"",
@@ -207,23 +206,11 @@ TEST_F(ReportTest, LongTextsAndManyPairsAreCutVisibly) {
   EXPECT_THAT(page, HasSubstr("6 more are in samples.jsonl."));
 }
 
-TEST_F(ReportTest, NotesReachThePage) {
-  const std::string page = Page({MakeRun("r", "{\"step\":1,\"loss/mean\":1}\n{\"step\":2,\"lo")});
-  EXPECT_THAT(page, HasSubstr("r: metrics.jsonl line 2 is only half written"));
-}
-
 TEST_F(ReportTest, ARunThatRecordedNothing) {
   const std::string page = Page({MakeRun("r", "")});
   EXPECT_THAT(page, HasSubstr("id=\"loss\""));
   EXPECT_THAT(page, HasSubstr("<p class=\"missing\">not recorded</p>"));
   EXPECT_THAT(page, Not(HasSubstr("<section aria-labelledby=\"samples\"")));
-}
-
-TEST_F(ReportTest, TheSameFilesGiveTheSameBytes) {
-  const std::string run = MakeRun("r", "{\"step\":1,\"time\":5,\"loss/mean\":1}\n");
-  const std::string first = Page({run});
-  EXPECT_THAT(first, HasSubstr("</html>"));
-  EXPECT_EQ(Page({run}), first);
 }
 
 TEST_F(ReportTest, ErrorsLeaveAnOldReportAlone) {

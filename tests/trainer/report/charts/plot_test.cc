@@ -58,11 +58,8 @@ TEST(Decimated, KeepsSpikesEndsAndGaps) {
     gap |= kept[i].step == 61234 && std::isnan(kept[i].value);
   }
   EXPECT_TRUE(spike && dip && gap);
-}
-
-TEST(Decimated, ShortSeriesStayAsTheyAre) {
-  const Series series = {{0, 1}, {5, kNoValue}, {9, 2}};
-  EXPECT_EQ(Decimated(series, 2).size(), 3u);
+  // Short series stay as they are.
+  EXPECT_EQ(Decimated({{0, 1}, {5, kNoValue}, {9, 2}}, 2).size(), 3u);
 }
 
 TEST(Thinned, KeepsEvenlySpacedPointsAndTheLast) {
