@@ -26,6 +26,12 @@ class TextCommands : public ::testing::Test {
     for (std::string line; std::getline(out, line);) answers.push_back(json::parse(line));
     return answers;
   }
+  // Expects the first answers to be these errors.
+  static void ExpectErrors(const std::vector<json>& answers,
+                           const std::vector<std::string>& messages) {
+    for (size_t i = 0; i < messages.size(); ++i)
+      EXPECT_NE(answers[i].value("error", "").find(messages[i]), std::string::npos) << answers[i];
+  }
   std::string ToyDir() {
     const std::string file = "tokenizer.json";
     WriteFile(dir_.File(file), ReadFile(SourcePath("tests/common/text/data/qwen2_toy/" + file)));
@@ -60,12 +66,8 @@ TEST_F(TextCommands, BadLinesAreAnsweredAndTheNextOnesToo) {
               "{\"text\": \"low\"}\n");
   ASSERT_EQ(answers.size(), 8u);
   EXPECT_EQ(code_, 65);
-  const char* messages[] = {
-      "not JSON",           "not a JSON object",  "271", "-1", "text is not a string",
-      "either text or ids", "unknown key \"txt\""};
-  for (size_t i = 0; i < std::size(messages); ++i) {
-    EXPECT_NE(answers[i].value("error", "").find(messages[i]), std::string::npos) << answers[i];
-  }
+  ExpectErrors(answers, {"not JSON", "not a JSON object", "271", "-1", "text is not a string",
+                         "either text or ids", "unknown key \"txt\""});
   EXPECT_EQ(answers[7]["text"], "low");
   EXPECT_TRUE(Answers("tokenize --tokenizer " + dir_.File("nowhere"), "").empty());
   EXPECT_EQ(code_, 65);
@@ -96,12 +98,9 @@ TEST_F(TextCommands, GradeAnswersBadRowsWithTheirKeys) {
               "{\"id\": 5, \"error\": \"mine\"}\n[]\n");
   ASSERT_EQ(answers.size(), 6u);
   EXPECT_EQ(code_, 65);
-  const char* messages[] = {"answer is missing", "answer is not text", "grader \"x\" is not one of",
-                            "key \"correct\"",   "key \"error\"",      "not a JSON object"};
-  for (size_t i = 0; i < std::size(messages); ++i) {
-    EXPECT_NE(answers[i].value("error", "").find(messages[i]), std::string::npos) << answers[i];
-    EXPECT_EQ(answers[i].value("id", 0), i < 5 ? static_cast<int>(i) + 1 : 0);
-  }
+  ExpectErrors(answers, {"answer is missing", "answer is not text", "grader \"x\" is not one of",
+                         "key \"correct\"", "key \"error\"", "not a JSON object"});
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(answers[i].value("id", 0), i < 5 ? i + 1 : 0);
 }
 
 TEST_F(TextCommands, Render) {

@@ -152,16 +152,18 @@ void Prepare(const std::string& dir) {
   ASSERT_OK(Save(store->get(), 2));
 }
 
-int NumCallsOfASave() {
-  TempDir temp;
-  Prepare(temp.path());
-  auto store = CheckpointStore::Open(temp.path(), {});
+// Returns the names of the system calls of a save of step 3.
+std::vector<std::string> CallsOfASave(const std::string& dir) {
+  Prepare(dir);
+  auto store = CheckpointStore::Open(dir, {});
+  EXPECT_OK(store);
   ArmFault(Fault::kNone, -1);
   EXPECT_OK(Save(store->get(), 3));
-  const int num_calls = num_so_far;
+  const std::vector<std::string> calls = SystemCalls();
   ArmFault(Fault::kNone, -2);
-  return num_calls;
+  return calls;
 }
+int NumCallsOfASave() { return static_cast<int>(CallsOfASave(TempDir().path()).size()); }
 
 TEST(CheckpointFaultTest, KilledAtEverySystemCallOfASave) {
   const int num_calls = NumCallsOfASave();
@@ -216,13 +218,7 @@ TEST(CheckpointFaultTest, EverySystemCallOfASaveFails) {
 // test therefore compares the order of the calls.
 TEST(CheckpointFaultTest, FilesAreSyncedBeforeTheyHaveTheirNameAndTheNameBeforeOthersGo) {
   TempDir temp;
-  Prepare(temp.path());
-  auto store = CheckpointStore::Open(temp.path(), {});
-  ASSERT_OK(store);
-  ArmFault(Fault::kNone, -1);
-  EXPECT_OK(Save(store->get(), 3));
-  const std::vector<std::string> calls = SystemCalls();
-  ArmFault(Fault::kNone, -2);
+  const std::vector<std::string> calls = CallsOfASave(temp.path());
   const std::string name = temp.File("step-000003");
   const auto renamed = std::ranges::find_if(
       calls, [&](const std::string& call) { return call.ends_with(" " + name); });

@@ -192,9 +192,10 @@ TEST_F(CheckpointStoreTest, OpenDuringASaveLeavesItAlone) {
 }
 
 // Kinds of damage to the newest checkpoint. The older one is used, and the damage is counted.
+using Path = const std::string&;
 struct Damage {
   const char* name;
-  void (*apply)(const std::string& path);
+  void (*apply)(Path path);
 };
 void Flip(const std::string& path, size_t offset) {
   std::string content = ReadFile(path);
@@ -233,42 +234,36 @@ void ReplaceInManifest(const std::string& path, const std::string& from, const s
 INSTANTIATE_TEST_SUITE_P(
     Each, DamagedCheckpointTest,
     ::testing::Values(
-        Damage{"FirstByte", [](const std::string& p) { Flip(p + "/optimizer.bin", 0); }},
+        Damage{"FirstByte", [](Path p) { Flip(p + "/optimizer.bin", 0); }},
         Damage{"LastByte",
-               [](const std::string& p) {
+               [](Path p) {
                  Flip(p + "/student/model.bin", fs::file_size(p + "/student/model.bin") - 1);
                }},
-        Damage{"Truncated", [](const std::string& p) { fs::resize_file(p + "/state.json", 100); }},
-        Damage{"Empty", [](const std::string& p) { fs::resize_file(p + "/state.json", 0); }},
-        Damage{"Longer", [](const std::string& p) { fs::resize_file(p + "/state.json", 30000); }},
-        Damage{"FileGone", [](const std::string& p) { fs::remove(p + "/student/model.bin"); }},
-        Damage{"ManifestGone", [](const std::string& p) { fs::remove(p + "/manifest.json"); }},
-        Damage{"ManifestEmpty", [](const std::string& p) { WriteFile(p + "/manifest.json", ""); }},
-        Damage{"ManifestNoObject",
-               [](const std::string& p) { WriteFile(p + "/manifest.json", "[1]"); }},
-        Damage{"ManifestTruncated",
-               [](const std::string& p) { fs::resize_file(p + "/manifest.json", 50); }},
+        Damage{"Truncated", [](Path p) { fs::resize_file(p + "/state.json", 100); }},
+        Damage{"Empty", [](Path p) { fs::resize_file(p + "/state.json", 0); }},
+        Damage{"Longer", [](Path p) { fs::resize_file(p + "/state.json", 30000); }},
+        Damage{"FileGone", [](Path p) { fs::remove(p + "/student/model.bin"); }},
+        Damage{"ManifestGone", [](Path p) { fs::remove(p + "/manifest.json"); }},
+        Damage{"ManifestEmpty", [](Path p) { WriteFile(p + "/manifest.json", ""); }},
+        Damage{"ManifestNoObject", [](Path p) { WriteFile(p + "/manifest.json", "[1]"); }},
+        Damage{"ManifestTruncated", [](Path p) { fs::resize_file(p + "/manifest.json", 50); }},
         Damage{"ManifestHash",
-               [](const std::string& p) {
-                 ReplaceInManifest(p, "\"sha256\": \"", "\"sha256\": \"0");
-               }},
-        Damage{"ManifestStep",
-               [](const std::string& p) { ReplaceInManifest(p, "\"step\": ", "\"step\": 9"); }},
-        Damage{
-            "ManifestVersion",
-            [](const std::string& p) { ReplaceInManifest(p, "\"version\": 1", "\"version\": 2"); }},
-        Damage{"ManifestFormat",
-               [](const std::string& p) { ReplaceInManifest(p, "taopd", "other"); }},
+               [](Path p) { ReplaceInManifest(p, "\"sha256\": \"", "\"sha256\": \"0"); }},
+        Damage{"ManifestStep", [](Path p) { ReplaceInManifest(p, "\"step\": ", "\"step\": 9"); }},
+        Damage{"ManifestVersion",
+               [](Path p) { ReplaceInManifest(p, "\"version\": 1", "\"version\": 2"); }},
+        Damage{"ManifestFormat", [](Path p) { ReplaceInManifest(p, "taopd", "other"); }},
         Damage{"ManifestLeadsOut",
-               [](const std::string& p) {
+               [](Path p) {
                  fs::copy(p + "/optimizer.bin", p + "/../optimizer.bin",
                           fs::copy_options::overwrite_existing);
                  ReplaceInManifest(p, "optimizer.bin", "../optimizer.bin");
                }},
         Damage{"ManifestNegativeSize",
-               [](const std::string&
-                      p) { ReplaceInManifest(p, "size_bytes\": ", "size_bytes\": -"); }},
-        Damage{"OtherStepsContent", [](const std::string& p) { ASSERT_OK(WriteExample(p, 77)); }}),
+               [](const std::string& p) {
+                 ReplaceInManifest(p, "size_bytes\": ", "size_bytes\": -");
+               }},
+        Damage{"OtherStepsContent", [](Path p) { ASSERT_OK(WriteExample(p, 77)); }}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST_F(CheckpointStoreTest, SizesAreComparedWithoutHashes) {

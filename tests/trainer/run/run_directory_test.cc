@@ -175,12 +175,17 @@ TEST_F(RunDirectoryTest, ARunThatDoesNotBeginLeavesTheOldOne) {
   EXPECT_EQ(FilesOf(dir()), Both());
 }
 
-TEST_F(RunDirectoryTest, AfterACrashBeforeTheNewRunTheOldOneIsPutBack) {
+TEST_F(RunDirectoryTest, AfterACrashBeforeTheNewRunTheOldOneIsPutBackAndInItTheNewOneStays) {
   InKilledProcess([&] { WriteFiles(dir(), {{"metrics.jsonl", ""}, {"tensorboard/new", ""}}); });
   EXPECT_NE(FilesOf(dir()), Both());
   EXPECT_ERROR(RunDirectory::Open(dir(), kNew, kKeepTwo), kFailedPrecondition,
                "holds a run already");
   EXPECT_EQ(FilesOf(dir()), Both());
+  InKilledProcess([&] { WriteFile(dir() + "/config.yaml", "new"); });
+  ASSERT_OK(RunDirectory::Open(dir(), kNew, kKeepTwo));
+  Files expected = kUserFiles;
+  expected["config.yaml"] = "new";
+  EXPECT_EQ(FilesOf(dir()), expected);
 }
 
 TEST_F(RunDirectoryTest, AfterACrashHalfWayTheOldOneIsPutBack) {
@@ -194,14 +199,6 @@ TEST_F(RunDirectoryTest, AfterACrashHalfWayTheOldOneIsPutBack) {
     fs::create_directories(dir() + "/.replaced");
     fs::rename(dir() + "/config.yaml", dir() + "/.replaced/config.yaml");
   }
-}
-
-TEST_F(RunDirectoryTest, AfterACrashInTheNewRunTheNewOneStays) {
-  InKilledProcess([&] { WriteFile(dir() + "/config.yaml", "new"); });
-  ASSERT_OK(RunDirectory::Open(dir(), kNew, kKeepTwo));
-  Files expected = kUserFiles;
-  expected["config.yaml"] = "new";
-  EXPECT_EQ(FilesOf(dir()), expected);
 }
 
 TEST_F(RunDirectoryTest, AnEmptyRecordNeedsNoOverwrite) {

@@ -195,18 +195,10 @@ TEST_F(ScoredBatchTest, WrongShapesAndForeignIdsAreRefused) {
   EXPECT_ERROR(other->WaitScored(0, 1, GoOn), kFailedPrecondition, "vocabulary of 10, such as 10");
 }
 
-TEST_F(ScoredBatchTest, TheWaiterCanGiveUp) {
-  auto batch = Start(1);
-  EXPECT_ERROR(batch->WaitScored(0, 1, [] { return absl::CancelledError("stop"); }), kCancelled,
-               "stop");
-  rollouts_.Finish(0, 1);
-  Answer(0);
-  batch->WaitIdle();
-}
-
-TEST_F(ScoredBatchTest, GeneratedComesBeforeScored) {
+TEST_F(ScoredBatchTest, GeneratedComesBeforeScoredAndTheWaiterCanGiveUp) {
   auto batch = Start(2);
   const auto give_up = [] { return absl::CancelledError("stop"); };
+  EXPECT_ERROR(batch->WaitScored(0, 1, give_up), kCancelled, "stop");
   rollouts_.Finish(1, 1);
   EXPECT_OK(batch->WaitGenerated(1, 2, give_up));
   EXPECT_ERROR(batch->WaitGenerated(0, 2, give_up), kCancelled, "stop");

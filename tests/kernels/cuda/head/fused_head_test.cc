@@ -345,10 +345,8 @@ TEST_F(FusedHeadTest, LinearCombinationsPaddedSupportsAndDerivedTails) {
   c.targets.teacher_log_tail.clear();
   c.objective = Named("sc_ta_opd");
   ExpectMatchesTheCpu(c, "no tails");
-}
-
-TEST_F(FusedHeadTest, ObjectivesWithoutTeacher) {
-  Case c = MakeCase("cross_entropy", DataType::kBFloat16, 3, 8, 300, 0, 6);
+  // No teacher.
+  c = MakeCase("cross_entropy", DataType::kBFloat16, 3, 8, 300, 0, 6);
   c.targets.teacher_log_tail.clear();
   c.targets.teacher_sampled.clear();
   c.targets.teacher_entropy.clear();

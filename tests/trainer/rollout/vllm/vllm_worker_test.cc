@@ -55,6 +55,19 @@ class VllmWorkerTest : public ::testing::Test {
     WriteFile(weights.directory + "/weights", text);
     return weights;
   }
+  // Checks the server. Returns weights, which it then has if `sets` is true.
+  PolicyWeights Checked(bool sets) {
+    EXPECT_OK(Worker().Check(needs_, never_));
+    PolicyWeights weights = Weights("000001-a", "one");
+    if (sets) EXPECT_OK(Worker().SetWeights(weights, never_));
+    return weights;
+  }
+  // Returns a worker of its own with these options, which has been checked.
+  std::unique_ptr<RolloutWorker> OtherWorker(const RolloutWorkerOptions& options) {
+    auto worker = *MakeVllmRolloutWorker(options);
+    EXPECT_OK(worker->Check(needs_, never_));
+    return worker;
+  }
 
   TempDir dir_;
   FakeVllm vllm_{RecordedReplies()};
@@ -65,8 +78,7 @@ class VllmWorkerTest : public ::testing::Test {
 };
 
 TEST_F(VllmWorkerTest, ChangesTheWeightsAndGenerates) {
-  ASSERT_OK(Worker().Check(needs_, never_));
-  const PolicyWeights first = Weights("000001-a", "one"), second = Weights("000002-b", "two");
+  const PolicyWeights first = Checked(/*sets=*/false), second = Weights("000002-b", "two");
   const size_t num_before = vllm_.calls().size();
   ASSERT_OK(Worker().SetWeights(first, never_));
   std::vector<std::string> calls = vllm_.calls();
@@ -94,9 +106,7 @@ TEST_F(VllmWorkerTest, ChangesTheWeightsAndGenerates) {
 }
 
 TEST_F(VllmWorkerTest, AReloadThatFailsLeavesNoVersion) {
-  ASSERT_OK(Worker().Check(needs_, never_));
-  const PolicyWeights first = Weights("000001-a", "one");
-  ASSERT_OK(Worker().SetWeights(first, never_));
+  const PolicyWeights first = Checked(/*sets=*/true);
   PolicyWeights missing = Weights("000002-b", "two");
   std::filesystem::remove_all(missing.directory);
   EXPECT_ERROR(Worker().SetWeights(missing, never_), kInternal, "/collective_rpc: HTTP 500");
@@ -110,8 +120,7 @@ TEST_F(VllmWorkerTest, AReloadThatFailsLeavesNoVersion) {
 
 TEST_F(VllmWorkerTest, AHeadThatDoesNotFollowIsFound) {
   vllm_.head_stays = true;
-  ASSERT_OK(Worker().Check(needs_, never_));
-  EXPECT_ERROR(Worker().SetWeights(Weights("000001-a", "one"), never_), kFailedPrecondition,
+  EXPECT_ERROR(Worker().SetWeights(Checked(/*sets=*/false), never_), kFailedPrecondition,
                "vLLM has not loaded every tensor");
   EXPECT_EQ(vllm_.version(), "updating");
 }
@@ -123,8 +132,7 @@ TEST_F(VllmWorkerTest, ATiedHeadOnACpuIsRefusedOrWrittenApart) {
   vllm_.server_info["vllm_config"]["model_config"]["hf_overrides"] = {
       {"tie_word_embeddings", false}};
   vllm_.server_info["vllm_config"]["load_config"]["load_format"] = "dummy";
-  ASSERT_OK(Worker().Check(needs_, never_));
-  const PolicyWeights weights = Weights("000001-a", "one");
+  const PolicyWeights weights = Checked(/*sets=*/false);
   const std::vector<float> embedding = {1, 2, 3};
   ASSERT_OK(WriteSafetensors(
       weights.directory + "/model.safetensors",
@@ -148,7 +156,7 @@ TEST_F(VllmWorkerTest, WhatTheServerWasStartedWithoutIsNamed) {
   vllm_.is_dev_mode = vllm_.is_scale_out = true;
   RolloutWorkerOptions options = Options();
   options.api_key = "k";
-  EXPECT_OK((*MakeVllmRolloutWorker(options))->Check(needs_, never_));
+  OtherWorker(options);
 }
 
 TEST_F(VllmWorkerTest, AnotherVocabularyIsRefused) {
@@ -159,8 +167,7 @@ TEST_F(VllmWorkerTest, AnotherVocabularyIsRefused) {
 }
 
 TEST_F(VllmWorkerTest, AnUpdateThatFailsOrIsCancelledLeavesNoServerPaused) {
-  ASSERT_OK(Worker().Check(needs_, never_));
-  const PolicyWeights weights = Weights("000001-a", "one");
+  const PolicyWeights weights = Checked(/*sets=*/false);
   for (const char* path : {"/pause", "/collective_rpc", "/reset_prefix_cache"}) {
     for (const bool ends_run : {false, true}) {
       SCOPED_TRACE(Concat(path, ends_run ? ", the run ends" : ""));
@@ -184,8 +191,7 @@ TEST_F(VllmWorkerTest, AnUpdateThatFailsOrIsCancelledLeavesNoServerPaused) {
 }
 
 TEST_F(VllmWorkerTest, ResumesAServerThatADeadTrainerHasPaused) {
-  ASSERT_OK(Worker().Check(needs_, never_));
-  const PolicyWeights weights = Weights("000001-a", "one");
+  const PolicyWeights weights = Checked(/*sets=*/false);
   const auto fail = [](const httplib::Request&, httplib::Response& reply) { reply.status = 503; };
   vllm_.SetHandler("/collective_rpc", fail);
   vllm_.SetHandler("/resume", fail);
@@ -197,9 +203,7 @@ TEST_F(VllmWorkerTest, ResumesAServerThatADeadTrainerHasPaused) {
 }
 
 TEST_F(VllmWorkerTest, FaultsOfGenerateAreToldApart) {
-  ASSERT_OK(Worker().Check(needs_, never_));
-  const PolicyWeights weights = Weights("000001-a", "one");
-  ASSERT_OK(Worker().SetWeights(weights, never_));
+  const PolicyWeights weights = Checked(/*sets=*/true);
   const auto answer = [this](int status, const std::string& body) {
     vllm_.SetHandler("/inference/v1/generate",
                      [=](const httplib::Request&, httplib::Response& reply) {
@@ -221,9 +225,7 @@ TEST_F(VllmWorkerTest, FaultsOfGenerateAreToldApart) {
 }
 
 TEST_F(VllmWorkerTest, AHangEndsAtTheLimitOrWithItsOwnCancellation) {
-  ASSERT_OK(Worker().Check(needs_, never_));
-  const PolicyWeights weights = Weights("000001-a", "one");
-  ASSERT_OK(Worker().SetWeights(weights, never_));
+  const PolicyWeights weights = Checked(/*sets=*/true);
   absl::Notification came;
   const auto ends = std::make_shared<absl::Notification>();  // the handlers outlive the test
   vllm_.SetHandler("/inference/v1/generate", [&came, ends](const auto&, auto&) {
@@ -256,9 +258,7 @@ TEST_F(VllmWorkerTest, ACheckBesideGenerateDoesNotAffectIt) {
   needs_.eos_token_ids = {reply["choices"][0]["token_ids"].back().get<int32_t>()};
   request_.sampling.max_new_tokens = 40;
   request_.sampling.num_log_probs = 0;
-  ASSERT_OK(Worker().Check(needs_, never_));
-  const PolicyWeights weights = Weights("000001-a", "one");
-  ASSERT_OK(Worker().SetWeights(weights, never_));
+  const PolicyWeights weights = Checked(/*sets=*/true);
   std::latch both_came(2);
   std::atomic<int> num_came = 0;
   absl::Notification has_failed, may_end;
@@ -298,14 +298,11 @@ TEST_F(VllmWorkerTest, DropsSequencesIfAskedTo) {
     mode = request.get_param_value("mode");
     reply.set_content("{}", "application/json");
   });
-  ASSERT_OK(Worker().Check(needs_, never_));
-  ASSERT_OK(Worker().SetWeights(Weights("000001-a", "one"), never_));
+  Checked(/*sets=*/true);
   EXPECT_EQ(mode, "wait");
   RolloutWorkerOptions options = Options();
   options.on_update = OnUpdate::kRestart;
-  const std::unique_ptr<RolloutWorker> restarting = *MakeVllmRolloutWorker(options);
-  ASSERT_OK(restarting->Check(needs_, never_));
-  ASSERT_OK(restarting->SetWeights(Weights("000002-b", "two"), never_));
+  ASSERT_OK(OtherWorker(options)->SetWeights(Weights("000002-b", "two"), never_));
   EXPECT_EQ(mode, "abort");
 }
 

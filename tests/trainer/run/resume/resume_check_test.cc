@@ -112,19 +112,15 @@ void ExpectEverySettingBehavesAsDeclared(const std::string& names) {
   EXPECT_EQ(unseen, std::set<std::string>()) << "no such settings";
 }
 
-TEST(ResumeCheck, EverySettingOfTrainBehavesAsDeclaredAndDocumented) {
+TEST(ResumeCheck, EverySettingBehavesAsDeclaredAndDocumented) {
   ExpectEverySettingBehavesAsDeclared<TrainConfig>(kFixedInTraining);
-}
-TEST(ResumeCheck, EverySettingOfSftBehavesAsDeclaredAndDocumented) {
   ExpectEverySettingBehavesAsDeclared<SftConfig>(kFixedInSft);
 }
 
-TEST(ResumeCheck, NamesThatOnlyOneSideHasAreNotCompared) {
+// Names that only one side has are not compared.
+TEST(ResumeCheck, AllDifferencesAreNamedEachOnALine) {
   EXPECT_OK(CheckResume({{"a", "1", false}, {"gone", "1", false}},
                         {{"a", "1", false}, {"new", "2", false}}, {}));
-}
-
-TEST(ResumeCheck, AllDifferencesAreNamedEachOnALine) {
   const absl::Status status =
       CheckResume({{"a", "1", false}, {"b", "1", false}, {"c", "1", false}},
                   {{"a", "2", false}, {"b", "1", false}, {"c", "3", false}}, {});
