@@ -38,14 +38,16 @@ class SummaryTest(unittest.TestCase):
             done = run([sys.executable, ROOT / "tests/support/summarize_junit.py", report.name, str(ctest_status)])
         return done.returncode, done.stdout
 
-    def test_all_passed(self):
-        self.assertEqual(self.summary([PASSED, PASSED, SKIPPED], 0), (0, "2 passed, 0 failed, 1 skipped\n"))
-
-    def test_failure(self):
-        self.assertEqual(self.summary([PASSED, FAILED, DISABLED], 8), (1, "1 passed, 1 failed, 1 skipped\n"))
-
-    def test_missing_program_is_a_failure(self):
-        self.assertEqual(self.summary([PASSED, MISSING], 8), (1, "1 passed, 1 failed, 0 skipped\n"))
+    def test_numbers_and_exit_codes(self):
+        """A missing program is a failure, and so is it if nothing ran."""
+        for cases, status, expected in (([PASSED, PASSED, SKIPPED], 0, (0, "2 passed, 0 failed, 1 skipped\n")),
+                                        ([PASSED, FAILED, DISABLED], 8, (1, "1 passed, 1 failed, 1 skipped\n")),
+                                        ([PASSED, MISSING], 8, (1, "1 passed, 1 failed, 0 skipped\n")),
+                                        ([], 0, (1, "0 passed, 0 failed, 0 skipped\n")),
+                                        ([SKIPPED], 0, (1, "0 passed, 0 failed, 1 skipped\n"))):
+            with self.subTest(cases):
+                self.assertEqual(self.summary(cases, status), expected)
+        self.assertEqual(self.summary([PASSED], 1)[0], 1)  # ctest failed otherwise
 
     def test_tests_of_a_suite_count_one_by_one(self):
         good = f'<testcase name="s" status="run">{SUITE.format(third="[       OK ] P/S.C/0 (1 ms)")}</testcase>'
@@ -55,13 +57,6 @@ class SummaryTest(unittest.TestCase):
         self.assertEqual(self.summary([bad], 8), (1, "1 passed, 1 failed, 1 skipped\n"))
         crashed = '<testcase name="s" status="fail"><failure/><system-out>[       OK ] S.A (3 ms)\n</system-out></testcase>'
         self.assertEqual(self.summary([crashed], 8), (1, "1 passed, 1 failed, 0 skipped\n"))
-
-    def test_nothing_ran(self):
-        self.assertEqual(self.summary([], 0), (1, "0 passed, 0 failed, 0 skipped\n"))
-        self.assertEqual(self.summary([SKIPPED], 0), (1, "0 passed, 0 failed, 1 skipped\n"))
-
-    def test_ctest_failed_otherwise(self):
-        self.assertEqual(self.summary([PASSED], 1)[0], 1)
 
 
 class LabelsTest(unittest.TestCase):
