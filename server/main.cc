@@ -1,6 +1,7 @@
 // taopd-teacher: scores and generates over gRPC and over HTTP in the protocols of vLLM, OpenAI and
 // SGLang.
 #include <absl/time/clock.h>
+#include <signal.h>
 
 #include <iostream>
 #include <memory>
@@ -144,6 +145,8 @@ int Main(int argc, char** argv) {
     taopd::RestartWithShortThreadWaits;
 
 int main(int argc, char** argv) {
+  // A write beyond a limit of the file size (ulimit -f) fails as on a full disk.
+  signal(SIGXFSZ, SIG_IGN);
   taopd::KeepFreedMemory();
   taopd::LeaveProcess(taopd::RunMain("taopd-teacher", [&] { return taopd::Main(argc, argv); }));
 }
