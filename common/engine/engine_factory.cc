@@ -30,7 +30,7 @@ absl::StatusOr<MemoryBudget> BudgetOf(const std::string& device, const MemoryLim
       budget.limit_bytes /= num_processes;
       budget.source += Concat(", for each of ", num_processes, " processes");
     }
-    return budget;
+    return WithinOwnLimits(std::move(budget));
   }
   const auto [free_bytes, total_bytes] =
       c10::getDeviceAllocator(parsed.type())->getMemoryInfo(parsed.index());

@@ -44,6 +44,8 @@ absl::Status CanaryRunner::AskAndJudge(absl::Duration stall_timeout) {
                     absl::ToDoubleSeconds(stall_timeout), " s while the canary was scored");
   }
   asked_.reset();
+  // Nothing else competes at the start: an engine that cannot score this will score nothing.
+  if (!answer->ok() && !absl::IsInternal(answer->status())) return answer->status();
   Judge(*answer);
   return absl::OkStatus();
 }

@@ -21,8 +21,9 @@ class CanaryRunner {
 
   // Scores the canary twice, which also warms up the engine, and again if an answer is wrong. Waits
   // for the answers and gives the verdict to the ServingState. Call it before the model is ready.
-  // Returns INTERNAL if the engine has no heartbeat for `stall_timeout` meanwhile. Noticing it may
-  // take twice that time.
+  // Returns INTERNAL if the engine has no heartbeat for `stall_timeout` meanwhile (noticing it may
+  // take twice that time), and the error of a probe that is not computed, such as
+  // RESOURCE_EXHAUSTED for want of memory.
   absl::Status RunAtStart(std::shared_ptr<const ServedModel> model, absl::Duration stall_timeout);
   // Probes this model from now on. The answers of another model are not compared with those of the
   // model before. Never blocks.

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <deque>
 #include <memory>
 #include <utility>
@@ -37,10 +38,11 @@ class ProbedEngine final : public StubEngine {
   }
 
   void AnswerAtOnce(std::deque<float> changes) { at_once_ = std::move(changes); }
-  // REQUIRES: a request waits.
+  // REQUIRES: a request waits. It fails if `change` is not a number.
   void Answer(float change) {
     auto [request, done] = std::move(waiting_.front());
     waiting_.pop_front();
+    if (std::isnan(change)) return done(ResourceExhausted("no memory"));
     InferenceResult result = {.score = FakeScore(request.token_ids, *request.score)};
     result.score->sampled_log_probs[0] -= change;
     done(std::move(result));
@@ -82,6 +84,11 @@ TEST_F(CanaryRunnerTest, AnEngineThatAnswersTwiceDifferentlyIsNotServed) {
   StartWith({0.0f, 0.5f, 0.5f});
   EXPECT_EQ(engine_->num_asked(), 3);
   EXPECT_ERROR(state_.canary(), kInternal, "at position 1 was");
+}
+
+TEST_F(CanaryRunnerTest, AnEngineThatCannotComputeIsNotServed) {
+  EXPECT_ERROR(TryStartWith({0.0f, NAN}, absl::InfiniteDuration()), kResourceExhausted,
+               "no memory");
 }
 
 TEST_F(CanaryRunnerTest, AnEngineThatDoesNotAnswerIsAwaitedWhileItsHeartBeats) {
