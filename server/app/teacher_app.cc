@@ -20,6 +20,7 @@
 #include "common/base/exit_code.h"
 #include "common/base/log.h"
 #include "common/base/service/service_manager.h"
+#include "common/io/atomic_file.h"
 #include "common/io/file.h"
 #include "common/model/device_failure.h"
 #include "server/app/canary_runner.h"
@@ -118,7 +119,10 @@ class TeacherApp {
   }
 
   absl::Status OpenLogs() {
-    if (!options_.trace.empty()) trace_.emplace(absl::Now());
+    if (!options_.trace.empty()) {
+      trace_.emplace(absl::Now());
+      TAOPD_RETURN_IF_ERROR(Annotate(AtomicFile::Create(options_.trace).status(), "trace"));
+    }
     if (options_.access_log.empty()) return absl::OkStatus();
     TAOPD_ASSIGN_OR_RETURN(access_log_, AccessLog::Open(options_.access_log));
     metrics_.SetAccessLog(access_log_.get());

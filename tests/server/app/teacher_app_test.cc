@@ -282,6 +282,10 @@ TEST_F(TeacherAppTest, FailuresToLoadHaveExitCodes) {
     EXPECT_EQ(exit_code_of([&status = status] { return status; }), exit_code) << status;
   EXPECT_EQ(exit_code_of([]() -> absl::Status { throw std::runtime_error("boom"); }),
             kExitInternal);
+  fake_.engine->FailWith(ResourceExhausted("the first step needs more memory"));
+  EXPECT_EQ(exit_code_of([this] { return fake_.model; }), kExitOutOfMemory);
+  options_.trace = dir_.File("missing/trace.json");
+  EXPECT_EQ(exit_code_of([this] { return fake_.model; }), kExitUsage);
 }
 
 TEST_F(TeacherAppTest, AFirstStepThatNeverReturnsEndsTheProcess) {
