@@ -29,6 +29,10 @@ enum ExitCode : int {
   kExitStoppedByUser = 78,
 };
 
+// The payload of an error of the ranks' group itself, as when another rank has died. Its exit code
+// is kExitUnavailable, whichever one it is given later. Annotate keeps it.
+inline constexpr char kLostRankUrl[] = "taopd.lost_rank";
+
 // Returns whether the code means that the run was stopped in order, with its state saved. If both
 // codes are requested, the larger one counts: a person's request outlasts an eviction.
 constexpr bool IsStop(int code) { return code == kExitStopped || code == kExitStoppedByUser; }

@@ -2,6 +2,8 @@
 
 #include <sstream>
 
+#include "common/base/exit_code.h"
+
 namespace taopd {
 
 std::string ConcatParts(std::initializer_list<ConcatPart> parts) {
@@ -17,7 +19,9 @@ absl::Status StatusOf(absl::StatusCode code, std::initializer_list<ConcatPart> p
 
 absl::Status Annotate(const absl::Status& status, const std::string& where) {
   if (status.ok()) return status;
-  return absl::Status(status.code(), Concat(where, ": ", std::string(status.message())));
+  absl::Status annotated(status.code(), Concat(where, ": ", std::string(status.message())));
+  if (const auto lost = status.GetPayload(kLostRankUrl)) annotated.SetPayload(kLostRankUrl, *lost);
+  return annotated;
 }
 
 }  // namespace taopd

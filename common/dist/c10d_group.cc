@@ -44,6 +44,11 @@ std::string FirstLine(const std::exception& error) {
 
 std::vector<uint8_t> BytesOfText(const std::string& text) { return {text.begin(), text.end()}; }
 
+absl::Status AsLostRank(absl::Status failure) {
+  if (!failure.ok()) failure.SetPayload(kLostRankUrl, absl::Cord());
+  return failure;
+}
+
 // Opens the store where the ranks meet. Throws what c10d throws.
 absl::StatusOr<c10::intrusive_ptr<c10d::Store>> OpenStore(const Rendezvous& rendezvous,
                                                           const RendezvousAddresses& addresses,
@@ -200,7 +205,7 @@ class C10dGroup final : public ProcessGroup {
   }
 
   absl::Status health() const override {
-    return watch_ == nullptr ? absl::OkStatus() : watch_->failure();
+    return watch_ == nullptr ? absl::OkStatus() : AsLostRank(watch_->failure());
   }
   void Fail(const absl::Status& status) override { watch_->Fail(status); }
   void Leave() override { watch_->Leave(); }
@@ -368,7 +373,7 @@ class C10dGroup final : public ProcessGroup {
       is_broken_ = true;
       const absl::Status late = Late(name, number);
       watch_->Fail(late);
-      return late;
+      return AsLostRank(late);
     }
   }
 
@@ -380,7 +385,7 @@ class C10dGroup final : public ProcessGroup {
     if (absl::Status failure = health(); !failure.ok()) return failure;
     const absl::Status failed = Unavailable(name, ": ", FirstLine(error));
     watch_->Fail(failed);
-    return failed;
+    return AsLostRank(failed);
   }
 
   const ProcessGroupOptions options_;

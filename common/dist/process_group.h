@@ -10,8 +10,8 @@
 // All ranks call the same collectives in the same order, with tensors of the same size and type,
 // contiguous and on one device. A world of one needs no network, and its collectives only copy. If
 // a rank dies, hangs or fails, the collectives of the others return UNAVAILABLE, or that rank's
-// error, with the rank's number in the message. A group in which a collective has failed cannot be
-// used any more.
+// error, with the rank's number in the message and the payload kLostRankUrl (exit_code.h). A group
+// in which a collective has failed cannot be used any more.
 //
 // Threads: one thread at a time calls the collectives, Work::Wait and stats. Collectives run in the
 // order of the calls. Any thread may call the other functions.

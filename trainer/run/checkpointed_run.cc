@@ -98,7 +98,7 @@ absl::Status CheckpointedRun::CheckFacts(const RunFacts& facts) {
 }
 
 absl::Status CheckpointedRun::WithChangedSettings(const absl::Status& failure) const {
-  if (settings_check_.ok()) return failure;
+  if (settings_check_.ok() || IsRankLost(failure)) return failure;
   return BadUsage(InvalidArgument(std::string(settings_check_.message()), "\n",
                                   std::string(failure.message())));
 }

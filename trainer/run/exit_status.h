@@ -35,9 +35,16 @@ const absl::Status& ToStatus(const absl::StatusOr<T>& result) {
   return result.status();
 }
 
-// Returns the code: kExitOk for OK, and kExitInternal for an error that was given none.
+// Returns whether the error is one of the ranks' group itself, as when another rank has died.
+inline bool IsRankLost(const absl::Status& status) {
+  return status.GetPayload(kLostRankUrl).has_value();
+}
+
+// Returns the code: kExitOk for OK, kExitUnavailable for a lost rank whatever code the error was
+// given, and kExitInternal for an error that was given none.
 inline ExitCode ExitCodeOf(const absl::Status& status) {
   if (status.ok()) return kExitOk;
+  if (IsRankLost(status)) return kExitUnavailable;
   const auto code = status.GetPayload(kExitCodeUrl);
   return code ? static_cast<ExitCode>(std::stoi(std::string(*code))) : kExitInternal;
 }

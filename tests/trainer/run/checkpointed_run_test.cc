@@ -135,6 +135,22 @@ TEST_P(CheckpointedRunTest, RanksWriteTheSameBesideAsInLine) {
   EXPECT_GT(num_files, num_shards);
 }
 
+TEST(CheckpointedRunRanksTest, ARankThatIsLostDuringTheStartHasACodeOfItsOwn) {
+  const TempDir dir;
+  OnRanks(2, ProcessGroupOptions(), [&](ProcessGroup& group) {
+    const absl::Status own = group.AgreeOnStatus(DataLoss("a torn file"));
+    EXPECT_EQ(ExitCodeOf(BadData(own)), kExitData) << "the error of a rank, not of the group";
+    EXPECT_OK(Barrier(group));
+    if (group.rank() == 1) return;  // its connections end as those of a killed process do
+    CheckpointedRun run({.run_dir = dir.File("run"), .device = "cpu", .group = &group});
+    EXPECT_EQ(ExitCodeOf(run.Start(StartMode(), {})), kExitUnavailable);
+    for (const absl::Status& failure : {group.health(), Barrier(group)}) {
+      EXPECT_EQ(ExitCodeOf(failure), kExitUnavailable) << "without a code";
+      EXPECT_EQ(ExitCodeOf(BadModel(Annotate(failure, "student.model"))), kExitUnavailable);
+    }
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Dtypes, CheckpointedRunTest, ::testing::Values("float32", "bfloat16"));
 
 }  // namespace
