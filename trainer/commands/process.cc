@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "common/base/memory.h"
+#include "common/dist/rendezvous.h"
 #include "common/model/device_failure.h"
 
 namespace taopd {
@@ -22,6 +23,13 @@ absl::Status ChooseKernels(const KernelUse& use,
   const absl::Status chosen = SetUpKernels(use, read_config);
   return IsDeviceFailure(chosen) ? WithExitCode(kExitDevice, Internal(chosen.message()))
                                  : BadModel(chosen);
+}
+
+absl::Status CheckIsAlone(const std::string& command) {
+  TAOPD_ASSIGN_OR_RETURN(const Rendezvous where, BadUsage(ReadRendezvous(ProcessEnvironment())));
+  if (where.world_size == 1) return absl::OkStatus();
+  return BadUsage(Unimplemented(where.source, ": ", command,
+                                " runs in one process, and this is one of ", where.world_size));
 }
 
 int64_t PeakMemoryBytes() { return NumberAfter("/proc/self/status", "VmHWM:").value_or(0) * 1024; }

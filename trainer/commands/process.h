@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 
 #include "common/model/kernel_setup.h"
 #include "trainer/run/exit_status.h"
@@ -17,6 +18,10 @@ void SetNumThreads(int64_t num_threads, int64_t num_processes = 1);
 // Errors carry their exit code.
 absl::Status ChooseKernels(const KernelUse& use,
                            const std::function<absl::StatusOr<ModelConfig>()>& read_config);
+
+// Refuses with kExitUsage to run `command` as one of the ranks of a launcher: all of them would do
+// the same work and write the same files.
+absl::Status CheckIsAlone(const std::string& command);
 
 // Returns the peak of this process's resident memory (VmHWM), or 0 if the system does not report
 // it.

@@ -177,6 +177,19 @@ TEST_F(TrainerRanksTest, ARankThatFailsAtTheStartIsNamedByAll) {
   }
 }
 
+// Each rank would write the same files.
+TEST_F(TrainerRanksTest, CommandsOfOneProcessRefuseToBeOneOfSeveral) {
+  const Strings commands[] = {SftArguments(),
+                              {"eval", "--model", stories_},
+                              {"score", "--input", dir_.File("none"), "--cache-dir", "c"}};
+  for (const Strings& command : commands) {
+    auto one = StartRank(1, 2, command);
+    EXPECT_EQ(one->Wait(kEnd), 64) << command[0];
+    EXPECT_THAT(one->Output(),
+                HasSubstr(command[0] + " runs in one process, and this is one of 2"));
+  }
+}
+
 TEST_F(TrainerRanksTest, ATornShardCostsOneCheckpoint) {
   ASSERT_TRUE(Trains(Settings("whole", 6)));
   ASSERT_TRUE(Trains(Settings("run", 4), {}, 2));

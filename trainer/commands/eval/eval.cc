@@ -261,6 +261,7 @@ Subcommand AddEval(CLI::App& app) {
   command->add_flag("--overwrite", request.overwrite,
                     "Replace the responses of another evaluation");
   return {command, [flags]() -> absl::Status {
+            TAOPD_RETURN_IF_ERROR(CheckIsAlone("eval"));
             TrainConfig config;
             TAOPD_RETURN_IF_ERROR(BadUsage(ReadEvalConfig(*flags, &config)));
             EndOnSignals(KeptText(config, flags->request));

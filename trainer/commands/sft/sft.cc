@@ -6,7 +6,6 @@
 
 #include "common/base/log.h"
 #include "common/base/memory.h"
-#include "common/dist/rendezvous.h"
 #include "trainer/cli/config_flags.h"
 #include "trainer/cli/subcommand.h"
 #include "trainer/commands/process.h"
@@ -293,13 +292,6 @@ class SftRun {
   std::unique_ptr<ControlServer> control_;  // last, because its threads use the run
 };
 
-absl::Status CheckIsAlone() {
-  TAOPD_ASSIGN_OR_RETURN(const Rendezvous where, ReadRendezvous(ProcessEnvironment()));
-  if (where.world_size == 1) return absl::OkStatus();
-  return Unimplemented(where.source, ": sft trains in one process, and this is one of ",
-                       where.world_size);
-}
-
 }  // namespace
 
 Subcommand AddSft(CLI::App& app) {
@@ -309,7 +301,7 @@ Subcommand AddSft(CLI::App& app) {
             SftConfig config;
             TAOPD_RETURN_IF_ERROR(flags->config.Read(&config));
             StopOnSignals(flags->state);
-            TAOPD_RETURN_IF_ERROR(BadUsage(CheckIsAlone()));
+            TAOPD_RETURN_IF_ERROR(CheckIsAlone("sft"));
             PrintChangedSettings(config);
             return SftRun(std::move(config), flags->state.get()).Run(flags->mode);
           }};

@@ -11,6 +11,7 @@
 #include "trainer/cli/config_flags.h"
 #include "trainer/cli/subcommand.h"
 #include "trainer/commands/connect_teacher.h"
+#include "trainer/commands/process.h"
 #include "trainer/commands/prompts.h"
 #include "trainer/commands/teacher/teacher_flags.h"
 #include "trainer/data/prompt_reader.h"
@@ -164,6 +165,7 @@ absl::Status CheckStable(const TeacherInfo& info) {
 }
 
 absl::Status Score(const ScoreFlags& flags) {
+  TAOPD_RETURN_IF_ERROR(CheckIsAlone("score"));
   TAOPD_ASSIGN_OR_RETURN(const TrainConfig config, flags.teacher.Read());
   const SupportOptions support = MakeSupportOptions(config, /*vocab_size=*/0);
   TAOPD_RETURN_IF_ERROR(BadUsage(CheckScores(config, support)));
