@@ -284,6 +284,10 @@ absl::Status CheckSteps(const TrainConfig& config) {
         "dist.gradients = sharded: the order of its sums depends on the number of ranks, which "
         "dist.deterministic rules out; use whole");
   }
+  if (config.dist.deterministic && !config.trainer.micro_batch_tokens)
+    return InvalidArgument("trainer.micro_batch_tokens = auto: dist.deterministic needs a number");
+  if (config.dist.deterministic && config.trainer.num_threads == 0)
+    return InvalidArgument("trainer.num_threads = 0: dist.deterministic needs a number above 0");
   return absl::OkStatus();
 }
 

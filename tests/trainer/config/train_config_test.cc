@@ -89,6 +89,14 @@ TEST(TrainConfig, ARewardAddsATerm) {
   EXPECT_EQ(NameOf(alone.LossTerms()), "2 policy_gradient");
 }
 
+TEST(TrainConfig, FixedSharesNeedNumbersThatNoMachineChooses) {
+  const std::string fixed = "dist: {deterministic: true, shares: 8}\ntrainer: ";
+  EXPECT_OK(Read(fixed + "{num_threads: 2}"));
+  ExpectRefused(fixed + "{num_threads: 0}", "trainer.num_threads = 0");
+  ExpectRefused(fixed + "{num_threads: 2, micro_batch_tokens: auto}",
+                "trainer.micro_batch_tokens = auto");
+}
+
 TEST(TrainConfig, SettingsThatNothingReadsAreRefused) {
   ExpectRefused("trainer: {best_is: largest}", "trainer.best_is: needs trainer.best_metric");
   ExpectRefused("optimizer: {min_lr_ratio: 0.1}",

@@ -62,11 +62,6 @@ absl::Status JoinRanks(TrainConfig* config, std::unique_ptr<ProcessGroup>* group
   TAOPD_RETURN_IF_ERROR(BadUsage(Shares::Make(config->dist.deterministic ? config->dist.shares : 0,
                                               where.rank, where.world_size)
                                      .status()));
-  if (config->dist.deterministic && !config->trainer.micro_batch_tokens) {
-    return BadUsage(InvalidArgument(
-        "trainer.micro_batch_tokens: auto depends on the free memory; set a number with "
-        "dist.deterministic"));
-  }
   const int64_t sequences = config->trainer.mini_batch_size * config->rollout.n;
   if (sequences < where.world_size) {
     return BadUsage(InvalidArgument("trainer.mini_batch_size * rollout.n = ", sequences,
