@@ -1,4 +1,5 @@
 #include <absl/strings/str_join.h>
+#include <signal.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -69,6 +70,15 @@ std::string DescribeUnknownArgument(const CLI::App& app) {
   return "";
 }
 
+// The ranks of `launch` start with these signals blocked, so that one that comes while a rank loads
+// waits for the thread that takes it. A command without such a thread must get it at once.
+void UnblockSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGTERM, SIGINT}) sigaddset(&signals, signal);
+  sigprocmask(SIG_UNBLOCK, &signals, nullptr);
+}
+
 // Reports on standard error why a command failed, if it did. Returns the process's exit code.
 int EndCommand(const absl::Status& result) {
   const ExitCode code = ExitCodeOf(result);
@@ -118,7 +128,9 @@ int RunCommandLine(int argc, char** argv, std::span<const AddSubcommand> subcomm
     return EndCommand(BadUsage(status));
   StopLookingForLockCycles();
   for (const Subcommand& subcommand : added) {
-    if (*subcommand.app) return EndCommand(guard(subcommand.run));
+    if (!*subcommand.app) continue;
+    if (!subcommand.takes_signals) UnblockSignals();
+    return EndCommand(guard(subcommand.run));
   }
   return kExitUsage;  // not reached: one subcommand is required
 }

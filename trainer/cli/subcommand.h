@@ -21,6 +21,8 @@ struct Subcommand {
   // Called after the line is parsed, if it names this subcommand. Errors carry their exit code; one
   // without a message has been reported. The command line's guard catches exceptions.
   std::function<absl::Status()> run;
+  // Whether `run` calls StopOnSignals or EndOnSignals. SIGTERM and SIGINT end the others as usual.
+  bool takes_signals = false;
 };
 
 // Adds a subcommand with its options to `app`. Subcommand::run owns the options' values.

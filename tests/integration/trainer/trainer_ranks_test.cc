@@ -127,6 +127,20 @@ TEST_F(TrainerRanksTest, ARankThatIsKilledBeforeTheyMeetEndsAll) {
   EXPECT_FALSE(Exists("run/checkpoints"));
 }
 
+// The rank still loads when the signal comes. A command that does not take signals ends by it.
+TEST_F(TrainerRanksTest, ASignalThatComesEarlyEndsARankAsALaterOneDoes) {
+  const Strings train = TrainArguments({RunDir("run"), kNobody});
+  const Strings score = Words(Concat("score --teacher grpc://127.0.0.1:1 --cache-dir ",
+                                     dir_.File("cache"), " --input ", dir_.File("pairs.jsonl")));
+  for (const auto& [command, code] : {std::pair(train, 75), std::pair(score, 128 + SIGTERM)}) {
+    Process launcher(Command(Joined(Words("launch --nproc 1 --"), command)),
+                     dir_.File("launcher.log"));
+    ASSERT_TRUE(PollUntil(kEnd, [&] { return !ChildrenOf(launcher.pid()).empty(); }));
+    launcher.Signal(SIGTERM);
+    EXPECT_EQ(launcher.Wait(kEnd), code) << launcher.Output();
+  }
+}
+
 // A parent's ignored SIGCHLD is inherited. The kernel would then reap the ranks itself.
 TEST_F(TrainerRanksTest, TheLauncherSeesRanksEndWhereSignalsOfChildrenAreIgnored) {
   Process launcher(Joined({"/usr/bin/env", "--ignore-signal=CHLD"},

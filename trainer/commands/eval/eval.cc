@@ -260,14 +260,16 @@ Subcommand AddEval(CLI::App& app) {
                       "continues. Default: next to the results");
   command->add_flag("--overwrite", request.overwrite,
                     "Replace the responses of another evaluation");
-  return {command, [flags]() -> absl::Status {
+  return {command,
+          [flags]() -> absl::Status {
             TAOPD_RETURN_IF_ERROR(CheckIsAlone("eval"));
             TrainConfig config;
             TAOPD_RETURN_IF_ERROR(BadUsage(ReadEvalConfig(*flags, &config)));
             EndOnSignals(KeptText(config, flags->request));
             return flags->request.server.url.empty() ? EvaluateModel(config, flags->request)
                                                      : EvaluateEndpoint(config, flags->request);
-          }};
+          },
+          /*takes_signals=*/true};
 }
 
 }  // namespace taopd

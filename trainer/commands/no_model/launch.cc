@@ -165,7 +165,10 @@ class Launcher {
     // If this program is killed, the ranks save and end.
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != launcher_) _exit(128 + SIGTERM);  // killed before prctl
-    sigprocmask(SIG_SETMASK, &signals_before_, nullptr);
+    // A signal that comes while the rank loads waits until the rank takes it (command_line.cc).
+    sigset_t signals = signals_before_;
+    for (const int signal : {SIGTERM, SIGINT}) sigaddset(&signals, signal);
+    sigprocmask(SIG_SETMASK, &signals, nullptr);
     const auto set = [](const char* name, const std::string& value) {
       setenv(name, value.c_str(), /*overwrite=*/1);
     };

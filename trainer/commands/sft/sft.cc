@@ -297,14 +297,16 @@ class SftRun {
 Subcommand AddSft(CLI::App& app) {
   CLI::App* command = app.add_subcommand("sft", "Train a model on given responses to prompts");
   auto flags = RunFlags::AddTo(command);
-  return {command, [flags]() -> absl::Status {
+  return {command,
+          [flags]() -> absl::Status {
             SftConfig config;
             TAOPD_RETURN_IF_ERROR(flags->config.Read(&config));
             StopOnSignals(flags->state);
             TAOPD_RETURN_IF_ERROR(CheckIsAlone("sft"));
             PrintChangedSettings(config);
             return SftRun(std::move(config), flags->state.get()).Run(flags->mode);
-          }};
+          },
+          /*takes_signals=*/true};
 }
 
 }  // namespace taopd

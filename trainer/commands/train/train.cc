@@ -55,11 +55,13 @@ Subcommand AddTrain(CLI::App& app) {
                  "Check the configuration, the data, the memory plan and the teacher, and compute "
                  "the loss of one batch. No weight changes, and nothing is left on the disk")
       ->excludes("--resume");
-  return {command, [flags]() -> absl::Status {
+  return {command,
+          [flags]() -> absl::Status {
             TAOPD_ASSIGN_OR_RETURN(TrainConfig config, flags->config.ReadTrainConfig());
             StopOnSignals(flags->state);
             return RunTraining(std::move(config), flags->mode, flags->state.get());
-          }};
+          },
+          /*takes_signals=*/true};
 }
 
 }  // namespace taopd
