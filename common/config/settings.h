@@ -157,9 +157,11 @@ class SettingTable {
     prefix_ = outer;
   }
 
-  // Declares a list of sections. Struct has its own Declare, which declares no lists.
+  // Declares a list of sections. Struct has its own Declare, which declares no lists. The result is
+  // valid until the next declaration.
   template <typename Struct>
-  void List(const std::string& name, std::vector<Struct>* items, const std::string& help);
+  taopd::Setting& List(const std::string& name, std::vector<Struct>* items,
+                       const std::string& help);
 
   const std::vector<taopd::Setting>& settings() const { return settings_; }
   const std::vector<SettingSection>& sections() const { return sections_; }
@@ -194,10 +196,11 @@ class SectionListOf final : public SectionList {
 };
 
 template <typename Struct>
-void SettingTable::List(const std::string& name, std::vector<Struct>* items,
-                        const std::string& help) {
+Setting& SettingTable::List(const std::string& name, std::vector<Struct>* items,
+                            const std::string& help) {
   auto list = std::make_shared<SectionListOf<Struct>>(items);
   settings_.push_back({prefix_ + name, help, SettingPointer(list.get()), nullptr, list});
+  return settings_.back();
 }
 
 // The EnumSetting of an enum.

@@ -393,10 +393,11 @@ void TrainConfig::Declare(SettingTable& keys) {
   keys.Section("run", "The run itself.", run);
   keys.Section("student", "The model that learns.", student);
   keys.Section("teacher", "The model that scores.", teacher);
-  keys.List(
-      "teachers", &teachers,
-      "Several teachers, instead of the one of teacher.endpoints: [{name: math, endpoints: "
-      "[\"grpc://a:50051\"], sources: [gsm8k]}, {name: rest, endpoints: [\"grpc://b:50051\"]}].");
+  keys.List("teachers", &teachers,
+            "Several teachers, instead of the one of teacher.endpoints: [{name: math, endpoints: "
+            "[\"grpc://a:50051\"], sources: [gsm8k]}, {name: rest, endpoints: "
+            "[\"grpc://b:50051\"]}].")
+      .DecidesScores();
   keys.Section("data", "Prompts.", data);
   keys.Section("rollout", "Generation by the student.", rollout);
   keys.Section("objective", "The loss of a position, and how the losses of positions are combined.",

@@ -333,7 +333,7 @@ TEST(TrainConfig, FixedSettingsOfTheTeacherAndOfRewardsDecideScoresUnlessListed)
   const SettingTable table = DescribeSettings(config);
   for (const Setting& setting : table.settings()) {
     const std::string& path = setting.path;
-    const bool is_of_scores = path.starts_with("teacher.") || path.starts_with("reward.") ||
+    const bool is_of_scores = path.starts_with("teacher") || path.starts_with("reward.") ||
                               path.find("teacher_prompt") != std::string::npos;
     EXPECT_EQ(setting.decides_scores, is_of_scores && !setting.may_change && !others.contains(path))
         << path;
