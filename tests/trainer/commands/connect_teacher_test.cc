@@ -48,5 +48,26 @@ TEST_F(TeacherFitTest, OtherEndTokensAreNamed) {
   EXPECT_THAT(LogOf(more), HasSubstr("only_teacher=33 only_student=none"));
 }
 
+TEST_F(TeacherFitTest, NoPositionComparesMoreTokensThanTheVocabularyHas) {
+  teacher_.max_candidates = 1 << 20;
+  const int64_t size = student_.decoder->config().vocab_size;
+  const auto check = [&] { return CheckTeacherFits(config_, client_, teacher_, student_); };
+  config_.objective.support = SupportChoice::kUnion;
+  config_.objective.student_top_k = size - 4;
+  EXPECT_OK(check());
+  config_.objective.student_top_k = size - 3;
+  EXPECT_ERROR(check(), kFailedPrecondition,
+               Concat("teacher.top_k 4 + objective.student_top_k ", size - 3,
+                      " exceeds the vocabulary of ", size));
+  config_.objective.support = SupportChoice::kTeacher;
+  config_.eval.kl_top_k = size + 1;
+  EXPECT_OK(check());  // eval.measure is not kl
+  config_.eval.measure = EvalMeasure::kKl;
+  EXPECT_ERROR(check(), kFailedPrecondition,
+               Concat("eval.kl_top_k ", size + 1, " exceeds the vocabulary of ", size));
+  config_.eval.kl_top_k = size;
+  EXPECT_OK(check());
+}
+
 }  // namespace
 }  // namespace taopd::testing
