@@ -65,6 +65,18 @@ void AddBehaviorMetrics(const RowSums& sums, Metrics* metrics) {
                         sums.rho * sums.rho / (static_cast<double>(drawn) * sums.rho_square));
 }
 
+// Returns the sums over every position if the objective full is among the terms, which then need no
+// sample, or else those of the sample.
+FullKlSums FullKlOf(const StepRecord& record, const ObjectiveTerms& terms) {
+  const RowSums& sums = record.sums;
+  for (int32_t i = 0; i < terms.num_terms; ++i) {
+    const auto& [objective, weight] = terms.term[i];
+    if (objective.kind == ObjectiveKind::kFull)
+      return {sums.term_loss[i] / weight, sums.ta_loss, sums.num_rows};
+  }
+  return record.full_kl;
+}
+
 void AddFullKlMetrics(const FullKlSums& full_kl, Metrics* metrics) {
   if (full_kl.num_rows == 0) return;
   metrics->emplace_back("policy/full_kl", Mean(full_kl.full_kl, full_kl.num_rows));
@@ -201,12 +213,7 @@ Metrics MakeStepMetrics(const StepRecord& record, const PhaseTimes& times,
   if (num_beyond_vocabulary > 0) {
     metrics.emplace_back("teacher/beyond_vocabulary", num_beyond_vocabulary);
   }
-  const RowSums& sums = record.sums;
-  if (support.kind == SupportKind::kFullVocabulary && head.objective.num_terms == 1) {
-    AddFullKlMetrics({sums.loss, sums.ta_loss, sums.num_rows}, &metrics);
-  } else {
-    AddFullKlMetrics(record.full_kl, &metrics);
-  }
+  AddFullKlMetrics(FullKlOf(record, head.objective), &metrics);
   AddRolloutMetrics(record.rollouts, &metrics);
   metrics.emplace_back("optim/skipped_updates", record.num_skipped_updates);
   AddTimeMetrics(record, times, &metrics);

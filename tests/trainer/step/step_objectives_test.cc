@@ -211,6 +211,24 @@ TEST(StepObjectives, FullVocabularyReportsTheTopKAndTheTruncationGap) {
   EXPECT_EQ(metrics.at("policy/full_kl_rows"), metrics.at("rollout/tokens"));
 }
 
+TEST(StepObjectives, TheFullKlIsThatOfTheTermFullWithoutItsWeight) {
+  TinySetting setting;
+  setting.config.trainer.mini_batch_size = 6;
+  std::map<std::string, double> alone, metrics;
+  setting.config.objective.terms = {{"full", 1}};
+  RunSteps(setting, 1, nullptr, &alone);
+  using Terms = std::vector<ObjectiveTermConfig>;
+  for (const Terms& terms : {Terms{{"full", 2}}, Terms{{"sampled_token", 0.5}, {"full", 2}}}) {
+    setting.config.objective.terms = terms;
+    RunSteps(setting, 1, nullptr, &metrics);
+    for (const std::string name :
+         {"policy/full_kl", "policy/truncation_gap", "policy/full_kl_rows"}) {
+      ASSERT_EQ(metrics.count(name), 1u) << name;
+      EXPECT_NEAR(metrics.at(name), alone.at(name), 1e-6) << name << ", " << terms.size();
+    }
+  }
+}
+
 TEST(StepObjectives, FullKlOnASampleOfRows) {
   TinySetting setting;
   setting.config.objective.full_kl_rows = 7;
