@@ -13,6 +13,7 @@
 #include "trainer/step/rollouts/rollout_requests.h"
 #include "trainer/step/rollouts/step_rollouts.h"
 #include "trainer/step/support.h"
+#include "trainer/step/timing/model_flops.h"
 
 namespace taopd {
 namespace {
@@ -296,6 +297,7 @@ absl::StatusOr<StepResult> StepInProgress::Finish() {
   StepResult result;
   const std::vector<const ScoredRollout*> items = batch_->Items(0, batch_->size());
   for (const ScoredRollout* item : items) result.rollouts.push_back(item->rollout);
+  result.model_flops = ModelFlops(context_.student->config(), result.rollouts);
   LeaveOutGiven(prompts_, &result);
   record_.rollouts = SumRollouts(items, step_number_);
   if (context_.rewards != nullptr) {

@@ -25,6 +25,7 @@ struct StepResult {
   // (data.offpolicy_fraction) are not among them.
   std::vector<Rollout> rollouts;
   std::vector<const PromptRecord*> prompts;
+  double model_flops = 0;  // of this rank's responses, also of given ones (timing/model_flops.h)
   // If not null, the step has ended between two mini-batches because the run should stop, and this
   // is the rest of it. No other member is set then.
   std::shared_ptr<const PendingStep> pending;

@@ -277,6 +277,7 @@ TEST_F(GivenResponses, ScTaOpdIsTaOpdOnThem) {
   EXPECT_EQ(sc_metrics.at("loss/mean"), ta_metrics.at("loss/mean"));
   EXPECT_TRUE(SameWeights(*sc, *ta));
   EXPECT_EQ(sc_metrics.at("data/offpolicy_share"), 1);
+  EXPECT_GT(Step(Setting("ta_opd", 1)).model_flops, 0) << "they are trained on";
   EXPECT_EQ(sc_metrics.at("rollout/tokens"), 0);
 }
 

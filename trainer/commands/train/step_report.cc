@@ -105,7 +105,7 @@ void StepReport::AddRunMetrics(Metrics* metrics) const {
 
 absl::Status StepReport::Write(const StepResult& result, Metrics* metrics) {
   Answers answers = Grade(result);
-  double flops = ModelFlops(run_.student().decoder->config(), result.rollouts);
+  double flops = result.model_flops;
   double peak = peak_flops_;
   RankSums sums;
   sums.Add(&answers.num_graded);

@@ -15,7 +15,9 @@ double ModelFlops(const ModelConfig& config, const std::vector<Rollout>& rollout
   for (const Rollout& rollout : rollouts) {
     const auto num_prompt = static_cast<int64_t>(rollout.prompt_ids.size());
     const auto num_response = static_cast<int64_t>(rollout.response_ids.size());
-    flops += 8 * SequenceCost(config, num_prompt + num_response - 1, num_response);
+    flops += (rollout.is_given ? 6 : 8) *
+             SequenceCost(config, num_prompt + num_response - 1, num_response);
+    if (rollout.is_given) continue;
     if (before != nullptr && before->prompt_ids == rollout.prompt_ids) {
       flops -= 2 * SequenceCost(config, num_prompt, 0);
     }

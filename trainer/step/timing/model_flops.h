@@ -17,8 +17,8 @@ namespace taopd {
 //   6 C(P + R - 1, R)   for training: 2 FLOP per multiply-add forward, 4 backward
 //   2 C(P + R - 1, R)   for generation
 //
-// minus 2 C(P, 0) if the previous response has the same prompt, which is then computed once. This
-// is 6 N per trained token and 2 N per generated token, where N is the number of weights that a
+// minus 2 C(P, 0) if the previously generated response has the same prompt, which is then computed
+// once. A given response (Rollout::is_given) is only trained on. This is 6 N per trained token and 2 N per generated token, where N is the number of weights that a
 // token is multiplied with, plus attention. Recomputation in the backward pass, norms, softmax,
 // routers, evaluations and the teacher do not count.
 double ModelFlops(const ModelConfig& config, const std::vector<Rollout>& rollouts);

@@ -24,6 +24,10 @@ TEST(ModelFlops, AreThoseOfASmallModel) {
   EXPECT_EQ(ModelFlops(SmallModel(), {Response(3, 2), Response(3, 2)}), 16 * 5376 - 2 * 3600);
   EXPECT_EQ(ModelFlops(SmallModel(), {Response(3, 2), Response(3, 2, 7)}), 16 * 5376);
   EXPECT_EQ(ModelFlops(SmallModel(), {}), 0);
+  // A given response is not generated.
+  Rollout given = Response(3, 2);
+  given.is_given = true;
+  EXPECT_EQ(ModelFlops(SmallModel(), {given, Response(3, 2), given}), 20 * 5376);
 }
 
 TEST(ModelFlops, AMixtureCountsTheExpertsThatATokenMeets) {
