@@ -210,7 +210,7 @@ class QuickstartTest(StubTree):
             self.assertIn(f"| `{run_dir.rpartition('/')[2]}` | 80.0%", output)
 
     def test_runs_of_a_file(self):
-        (self.root / "runs.tsv").write_text("one\ttrainer.total_steps=3\n"
+        (self.root / "runs.tsv").write_text("one\ttrainer.total_steps=3\n\n \t\n"
                                             "two\tstudent.model=seed-{seed}/one/model\t--teacher=/models/t-{seed}\t"
                                             "--protocol=grpc\n")
         output = self.expect(0, "--runs", "runs.tsv", "--seeds", "2", "--set", "trainer.total_steps=5", "--protocol", "vllm+http")
@@ -221,7 +221,9 @@ class QuickstartTest(StubTree):
         self.assertEqual([t["teacher.endpoints"] for t in trains][:2], ['["vllm+http://127.0.0.1:1"]', '["grpc://127.0.0.1:4242"]'])
         self.assertEqual([e["model"] for e in self.events("teacher")][1::2], ["/models/t-0", "/models/t-1"])
         self.assertIn("| `two` | 80.0%", output)
+        (self.root / "empty.tsv").write_text("\n")
         for arguments, part in ((("--runs", "no.tsv"), "no.tsv does not exist"), (("--protocol", "http"), "--protocol http"),
+                                (("--runs", "empty.tsv"), "empty.tsv has no runs"),
                                 (("--runs", "runs.tsv", "--compare", "full"), "--runs excludes")):
             self.assertIn(part, self.expect(1, *arguments))
 
