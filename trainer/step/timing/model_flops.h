@@ -18,9 +18,10 @@ namespace taopd {
 //   2 C(P + R - 1, R)   for generation
 //
 // minus 2 C(P, 0) if the previously generated response has the same prompt, which is then computed
-// once. A given response (Rollout::is_given) is only trained on. This is 6 N per trained token and 2 N per generated token, where N is the number of weights that a
-// token is multiplied with, plus attention. Recomputation in the backward pass, norms, softmax,
-// routers, evaluations and the teacher do not count.
+// once. A given response (Rollout::is_given) is only trained on. This is 6 N per trained token and
+// 2 N per generated token, where N is the number of weights that a token is multiplied with, plus
+// attention. Recomputation in the backward pass, norms, softmax, routers, evaluations and the
+// teacher do not count.
 double ModelFlops(const ModelConfig& config, const std::vector<Rollout>& rollouts);
 
 // Returns the FLOP/s of a product of two square matrices of that type on this CPU with the threads
