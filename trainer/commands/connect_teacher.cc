@@ -70,27 +70,6 @@ absl::Status CheckDense(const char* who, const TeacherInfo& teacher) {
                             teacher.max_dense_vocab_size);
 }
 
-// Checks that the student has as many tokens as the loss and the evaluation compare at a position.
-absl::Status CheckVocabularyHas(const SupportOptions& support, const TrainConfig& config,
-                                int64_t vocab_size) {
-  std::vector<std::pair<const char*, int64_t>> sizes = {
-      {"teacher.top_k ", support.teacher_top_k},
-      {"objective.student_top_k ", support.student_top_k}};
-  if (config.eval.measure == EvalMeasure::kKl) {
-    const int64_t top_k = config.eval.kl_top_k;
-    sizes.emplace_back(top_k > 0 ? "eval.kl_top_k " : "teacher.top_k ",
-                       top_k > 0 ? top_k : config.teacher.top_k);
-  }
-  for (const auto& [name, top_k] : sizes) {
-    if (top_k > vocab_size)
-      return FailedPrecondition(name, top_k, " exceeds the vocabulary of ", vocab_size);
-  }
-  if (int64_t{support.teacher_top_k} + support.student_top_k <= vocab_size) return absl::OkStatus();
-  return FailedPrecondition("teacher.top_k ", support.teacher_top_k, " + objective.student_top_k ",
-                            support.student_top_k, " exceeds the vocabulary of ", vocab_size,
-                            "; objective.support union compares so many tokens at a position");
-}
-
 // Checks the requests that the objective and its support make to the teacher.
 absl::Status CheckSupportFits(const TrainConfig& config, const TeacherInfo& teacher,
                               int64_t vocab_size) {
@@ -113,7 +92,18 @@ absl::Status CheckSupportFits(const TrainConfig& config, const TeacherInfo& teac
                               " exceeds the teacher's limit of candidates, ",
                               teacher.max_candidates);
   }
-  TAOPD_RETURN_IF_ERROR(CheckVocabularyHas(support, config, vocab_size));
+  const EvalConfig& eval = config.eval;
+  const int64_t kl_top_k = eval.kl_top_k > 0 ? eval.kl_top_k : config.teacher.top_k;
+  for (const auto& [name, top_k] :
+       {std::pair("teacher.top_k ", int64_t{support.teacher_top_k}),
+        std::pair("objective.student_top_k ", int64_t{support.student_top_k}),
+        std::pair(eval.kl_top_k > 0 ? "eval.kl_top_k " : "teacher.top_k ",
+                  eval.measure == EvalMeasure::kKl ? kl_top_k : 0),
+        std::pair("objective.support union: teacher.top_k + objective.student_top_k = ",
+                  int64_t{support.teacher_top_k} + support.student_top_k)}) {
+    if (top_k > vocab_size)
+      return FailedPrecondition(name, top_k, " exceeds the vocabulary of ", vocab_size);
+  }
   if (support.kind == SupportKind::kFullVocabulary)
     TAOPD_RETURN_IF_ERROR(CheckDense("the objective", teacher));
   if (config.objective.full_kl_rows > 0)

@@ -57,7 +57,7 @@ TEST_F(TeacherFitTest, NoPositionComparesMoreTokensThanTheVocabularyHas) {
   EXPECT_OK(check());
   config_.objective.student_top_k = size - 3;
   EXPECT_ERROR(check(), kFailedPrecondition,
-               Concat("teacher.top_k 4 + objective.student_top_k ", size - 3,
+               Concat("teacher.top_k + objective.student_top_k = ", size + 1,
                       " exceeds the vocabulary of ", size));
   config_.objective.support = SupportChoice::kTeacher;
   config_.eval.kl_top_k = size + 1;
