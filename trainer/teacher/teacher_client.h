@@ -105,20 +105,23 @@ struct TeacherClientStats {
   uint64_t hedges_won = 0;  // hedges that answered first
   uint64_t cache_hits = 0;
   uint64_t cache_misses = 0;
-  uint64_t cache_damaged = 0;  // entries that failed their checksum; each is a miss as well
-  uint64_t cache_evicted = 0;  // entries that this client deleted for their age
-  int64_t in_flight = 0;       // attempts on the wire now
-  int64_t queued = 0;          // requests waiting in the client for an endpoint or after a failure
-  bool waiting = false;        // every endpoint is failing now
-  absl::Duration age;          // time since the client was made
+  uint64_t cache_damaged = 0;      // entries that failed their checksum; each is a miss as well
+  uint64_t cache_evicted = 0;      // entries that this client deleted for their age
+  uint64_t cache_evicted_new = 0;  // of these, entries written or read since it was made
+  uint64_t cache_failed_writes = 0;
+  int64_t in_flight = 0;  // attempts on the wire now
+  int64_t queued = 0;     // requests waiting in the client for an endpoint or after a failure
+  bool waiting = false;   // every endpoint is failing now
+  absl::Duration age;     // time since the client was made
   std::vector<EndpointStats> endpoints;
   // One per teacher if there are several. The members above are then their sums.
   std::vector<TeacherClientStats> teachers;
 
   // The counters, which are summed over several teachers and over ranks.
   std::vector<uint64_t*> Counters() {
-    return {&requests,   &retries,      &failures,      &hedges,       &hedges_won,
-            &cache_hits, &cache_misses, &cache_damaged, &cache_evicted};
+    return {&requests,      &retries,           &failures,           &hedges,
+            &hedges_won,    &cache_hits,        &cache_misses,       &cache_damaged,
+            &cache_evicted, &cache_evicted_new, &cache_failed_writes};
   }
 };
 

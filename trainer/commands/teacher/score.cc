@@ -164,6 +164,19 @@ absl::Status CheckStable(const TeacherInfo& info) {
                             "be cached");
 }
 
+// Checks that the cache holds all scores at the end.
+absl::Status CheckStored(const TrainConfig& config, const TeacherClientStats& stats) {
+  if (stats.cache_failed_writes > 0) {
+    return WithExitCode(kExitStorage,
+                        DataLoss("teacher.cache_dir ", config.teacher.cache_dir, ": ",
+                                 stats.cache_failed_writes, " entries could not be written"));
+  }
+  if (stats.cache_evicted_new == 0) return absl::OkStatus();
+  return BadUsage(FailedPrecondition("teacher.cache_gb ", config.teacher.cache_gb,
+                                     " is too small: ", stats.cache_evicted_new,
+                                     " entries of this run were deleted to make room"));
+}
+
 absl::Status Score(const ScoreFlags& flags) {
   TAOPD_RETURN_IF_ERROR(CheckIsAlone("score"));
   TAOPD_ASSIGN_OR_RETURN(const TrainConfig config, flags.teacher.Read());
@@ -189,7 +202,7 @@ absl::Status Score(const ScoreFlags& flags) {
             << stats.requests - stats.cache_hits << "\n";
   if (config.data.HasTeacherPrompt())
     std::cout << "teacher_prompt_missing\t" << sequences.num_teacher_prompt_missing << "\n";
-  return absl::OkStatus();
+  return CheckStored(config, stats);
 }
 
 }  // namespace

@@ -143,6 +143,8 @@ TeacherClientStats CachedTeacherClient::stats() const {
   stats.cache_misses = cache.misses;
   stats.cache_damaged = cache.damaged;
   stats.cache_evicted = cache.evicted;
+  stats.cache_evicted_new = cache.evicted_new;
+  stats.cache_failed_writes = cache.failed_writes;
   absl::MutexLock lock(&mutex_);
   stats.requests = stats_.requests;
   stats.failures = stats_.failures;

@@ -77,8 +77,8 @@ std::vector<CacheFile> ListEntries(const std::string& dir) {
 }
 
 // Returns the bytes of an open file, or none if it has become shorter meanwhile. Renews its time
-// stamp if that is older than kUseStampIntervalS.
-absl::StatusOr<std::string_view> ReadEntry(int fd, const std::string& path,
+// stamp if that is older than kUseStampIntervalS or than `opened_s`.
+absl::StatusOr<std::string_view> ReadEntry(int fd, const std::string& path, time_t opened_s,
                                            std::vector<char>* scratch) {
   struct stat about {};
   if (::fstat(fd, &about) != 0) return FileError("read", path, errno);
@@ -93,7 +93,8 @@ absl::StatusOr<std::string_view> ReadEntry(int fd, const std::string& path,
     if (count == 0) return std::string_view();
     done += static_cast<size_t>(count);
   }
-  if (::time(nullptr) - about.st_mtime > kUseStampIntervalS) ::futimens(fd, nullptr);
+  if (about.st_mtime < std::max(opened_s, ::time(nullptr) - kUseStampIntervalS))
+    ::futimens(fd, nullptr);
   return std::string_view(scratch->data(), size);
 }
 
@@ -149,7 +150,7 @@ std::optional<TeacherScores> ScoreCache::Find(const TeacherRequest& request,
     return std::nullopt;
   }
   static thread_local std::vector<char> scratch;
-  const absl::StatusOr<std::string_view> bytes = ReadEntry(file.get(), path, &scratch);
+  const absl::StatusOr<std::string_view> bytes = ReadEntry(file.get(), path, opened_s_, &scratch);
   if (!bytes.ok()) {
     // The entry may be good, and other runs may read it.
     LogWarning("an entry of the score cache cannot be read", {{"error", bytes.status()}});
@@ -237,7 +238,7 @@ absl::Status ScoreCache::DeleteOldEntries() {
   std::vector<CacheFile> files = ListEntries(dir_);
   int64_t total = 0;
   for (const CacheFile& file : files) total += file.bytes;
-  uint64_t num_evicted = 0;
+  uint64_t num_evicted = 0, num_new = 0;
   absl::Status status;
   if (total > max_bytes_) {
     std::sort(files.begin(), files.end(), IsOlder);
@@ -246,6 +247,7 @@ absl::Status ScoreCache::DeleteOldEntries() {
       if (total <= goal) break;
       if (::unlink(file.path.c_str()) == 0) {
         ++num_evicted;
+        num_new += file.used.tv_sec >= opened_s_;
       } else if (errno != ENOENT) {
         status.Update(FileError("delete", file.path, errno));
         continue;
@@ -256,6 +258,7 @@ absl::Status ScoreCache::DeleteOldEntries() {
   absl::MutexLock lock(&mutex_);
   size_bytes_ = total;
   stats_.evicted += num_evicted;
+  stats_.evicted_new += num_new;
   return status;
 }
 

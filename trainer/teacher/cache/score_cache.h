@@ -9,7 +9,8 @@
 //   DIR/teachers/     information on the teachers, for runs without them
 //
 // If the entries exceed the limit, the least recently used ones are deleted, by the time stamps of
-// their files. A use is recorded at most once per hour. Files with other names stay.
+// their files. An object records a use of an entry at most once per hour. Files with other names
+// stay.
 //
 // Thread-safe.
 #pragma once
@@ -18,6 +19,7 @@
 #include <absl/synchronization/mutex.h>
 
 #include <cstdint>
+#include <ctime>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,7 +34,8 @@ struct ScoreCacheStats {
   uint64_t hits = 0;
   uint64_t misses = 0;  // including damaged entries
   uint64_t damaged = 0;
-  uint64_t evicted = 0;  // by this object
+  uint64_t evicted = 0;      // by this object
+  uint64_t evicted_new = 0;  // of these, entries that were written or read since it was opened
   uint64_t failed_writes = 0;
   uint64_t failed_trims = 0;  // the cache may exceed its limit after one
   uint64_t bytes_written = 0;
@@ -77,6 +80,7 @@ class ScoreCache {
 
   const std::string dir_;
   const int64_t max_bytes_;
+  const time_t opened_s_ = ::time(nullptr);  // by the clock of the files' time stamps
   mutable absl::Mutex mutex_;
   ScoreCacheStats stats_ ABSL_GUARDED_BY(mutex_);
   int64_t size_bytes_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -1,4 +1,8 @@
 // Tests of other kinds of teachers, several teachers, and the score cache, with the real programs.
+#include <absl/strings/str_format.h>
+
+#include <filesystem>
+
 #include "tests/integration/trainer/trainer_fixture.h"
 
 namespace taopd::testing {
@@ -61,6 +65,14 @@ TEST_F(TrainerTeachersTest, ScoreFillsTheCacheAndBenchMeasures) {
   EXPECT_THAT(output_, HasSubstr("from_teacher\t24\n"));
   ASSERT_TRUE(Runs(score));
   EXPECT_THAT(output_, HasSubstr("from_cache\t24\n"));
+  ExpectFails(Joined(score, {"--set", "teacher.cache_gb=1e-6"}), 64,
+              "teacher.cache_gb 1e-06 is too small");
+  // Files where the folders of entries should be.
+  std::filesystem::create_directories(dir_.File("full"));
+  for (int i = 0; i < 256; ++i) WriteFile(dir_.File(absl::StrFormat("full/%02x", i)), "");
+  Strings full = score;
+  full.back() = dir_.File("full");
+  ExpectFails(full, 74, "24 entries could not be written");
   WriteFile(dir_.File("bad.jsonl"), "{\"prompt_ids\":[1],\"response_ids\":[-1]}\n");
   ExpectFails({"score", "--input", dir_.File("bad.jsonl"), "--cache-dir", dir_.File("cache")}, 65,
               "bad.jsonl:1");

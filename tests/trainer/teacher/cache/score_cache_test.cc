@@ -106,10 +106,10 @@ TEST_F(ScoreCacheTest, OldEntriesGoFirstAndAUseKeepsOne) {
   Open();
   for (int i = 0; i < kCount; ++i) PutExample(i, cache_.get());
   const int64_t entry_bytes = cache_->size_bytes() / kCount;
-  // All are a day old, and number 3 is used today.
+  // All are of an earlier process, and number 3 is used now.
   for (const auto& file : EntriesOf(dir_)) {
     std::filesystem::last_write_time(
-        file, std::filesystem::file_time_type::clock::now() - std::chrono::hours(24));
+        file, std::filesystem::file_time_type::clock::now() - std::chrono::minutes(5));
   }
   Open(entry_bytes * kCount);
   EXPECT_EQ(cache_->stats().evicted, 0u);
@@ -121,6 +121,9 @@ TEST_F(ScoreCacheTest, OldEntriesGoFirstAndAUseKeepsOne) {
   EXPECT_GE(cache_->stats().evicted, 10u);
   EXPECT_TRUE(FindsExample(3, cache_.get()));
   for (int i = 100; i < 110; ++i) EXPECT_TRUE(FindsExample(i, cache_.get()));
+  EXPECT_EQ(cache_->stats().evicted_new, 0u);
+  for (int i = 110; i < 150; ++i) PutExample(i, cache_.get());
+  EXPECT_GT(cache_->stats().evicted_new, 0u);
 }
 
 TEST_F(ScoreCacheTest, EntriesThatCannotBeDeletedStillCount) {
