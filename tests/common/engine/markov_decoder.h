@@ -135,7 +135,7 @@ class MarkovDecoder final : public Decoder {
             .num_key_value_heads = 1,
             .head_dim = 4,
             .max_position_embeddings = max_position_embeddings,
-            .eos_token_ids = {0, 1 << 30}};  // as in some files, one is beyond the vocabulary
+            .eos_token_ids = {0}};
   }
 
   at::Tensor logits_VV_;
