@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/status.h"
+#include "common/io/jsonl.h"
 
 namespace taopd {
 namespace {
@@ -13,12 +14,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kProcess = 1;
 
-std::string Text(const Json& event) {
-  return event.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 std::string NameEvent(const char* what, int64_t row, const std::string& name) {
-  return Text(
+  return JsonText(
       {{"name", what}, {"ph", "M"}, {"pid", kProcess}, {"tid", row}, {"args", {{"name", name}}}});
 }
 
@@ -26,13 +23,13 @@ std::string NameEvent(const char* what, int64_t row, const std::string& name) {
 
 std::string CompleteEvent(const std::string& name, const std::string& category,
                           absl::Duration begin, absl::Duration duration, int64_t row) {
-  return Text({{"name", name},
-               {"cat", category},
-               {"ph", "X"},
-               {"ts", absl::ToDoubleMicroseconds(begin)},
-               {"dur", absl::ToDoubleMicroseconds(duration)},
-               {"pid", kProcess},
-               {"tid", row}});
+  return JsonText({{"name", name},
+                   {"cat", category},
+                   {"ph", "X"},
+                   {"ts", absl::ToDoubleMicroseconds(begin)},
+                   {"dur", absl::ToDoubleMicroseconds(duration)},
+                   {"pid", kProcess},
+                   {"tid", row}});
 }
 
 std::string ProcessNameEvent(const std::string& name) { return NameEvent("process_name", 0, name); }

@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "common/io/jsonl.h"
 #include "common/wire/bearer.h"
 #include "trainer/control/host_names.h"
 #include "trainer/control/live_page.h"
@@ -199,10 +200,7 @@ class HttpControlServer final : public ControlServer {
 
   static void Refuse(int status, const std::string& error, httplib::Response* response) {
     response->status = status;
-    const nlohmann::ordered_json body = {{"error", error}};
-    response->set_content(
-        body.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n",
-        "application/json");
+    response->set_content(JsonText({{"error", error}}) + "\n", "application/json");
   }
 
   // Runs before a body is read. Refuses other hosts, and does what a POST without a body asks for,

@@ -74,8 +74,7 @@ int64_t NumResponses(const EvalConfig& config, const ResponsesBySource& n_by_sou
 // as JSON.
 std::string PromptText(const PromptRecord& problem, const Tokenizer* tokenizer) {
   if (!problem.prompt.empty()) return problem.prompt;
-  if (!problem.messages.is_null())
-    return problem.messages.dump(-1, ' ', false, Json::error_handler_t::replace);
+  if (!problem.messages.is_null()) return JsonText(problem.messages);
   return tokenizer != nullptr ? tokenizer->Decode(problem.prompt_ids, /*skip_special_tokens=*/false)
                               : JsonText(problem.prompt_ids);
 }
