@@ -97,7 +97,7 @@ TEST_F(TrainerEndpointsFaultsTest, ARankGoesOnWithTheServerThatItHasLeft) {
   ExpectSameModel("own", "two");
 }
 
-// What is in flight has failed, too, so there can be no checkpoint of the last step.
+// The rollouts in flight have failed, too, so there can be no checkpoint of the last step.
 TEST_F(TrainerEndpointsFaultsTest, AnOutageOneStepOffHasTheCodeOfAnOutage) {
   Worker worker;
   Start(&worker);

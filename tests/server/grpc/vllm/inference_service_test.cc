@@ -167,7 +167,7 @@ TEST_F(VllmServiceTest, CopiesOfTheFieldsAreCounted) {
   ASSERT_OK(admitted);
   EXPECT_GT(state_.message_budget().num_used(), 8 * 20 * 1000);
 
-  // What would be one message above gRPC's limit is refused before it is computed.
+  // An answer that is one message above gRPC's limit is refused before it is computed.
   fake_.model->limits.max_model_len = 1'000'000;
   request.mutable_stopping()->set_max_new_tokens(500'000);
   request.mutable_response()->mutable_output_candidates()->set_top_n(8);
