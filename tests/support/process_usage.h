@@ -57,14 +57,19 @@ inline int64_t StatusBytes(const std::string& field, const std::string& process 
 inline void ResetPeak() { std::ofstream("/proc/self/clear_refs") << "5"; }
 
 // Returns the processes that a process has started, each thread's in their order; none once it has
-// ended.
+// ended. The threads are read twice, because a thread that ends gives its children to another,
+// which may have been read before.
 inline std::vector<pid_t> ChildrenOf(pid_t pid) {
   std::vector<pid_t> all;
-  std::error_code gone;
-  for (auto task = std::filesystem::directory_iterator(Concat("/proc/", pid, "/task"), gone);
-       !gone && task != std::filesystem::directory_iterator(); task.increment(gone)) {
-    std::ifstream children(task->path() / "children");
-    for (pid_t child; children >> child;) all.push_back(child);
+  for (int pass = 0; pass < 2; ++pass) {
+    std::error_code gone;
+    for (auto task = std::filesystem::directory_iterator(Concat("/proc/", pid, "/task"), gone);
+         !gone && task != std::filesystem::directory_iterator(); task.increment(gone)) {
+      std::ifstream children(task->path() / "children");
+      for (pid_t child; children >> child;) {
+        if (std::find(all.begin(), all.end(), child) == all.end()) all.push_back(child);
+      }
+    }
   }
   return all;
 }
