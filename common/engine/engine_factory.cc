@@ -71,8 +71,9 @@ absl::StatusOr<LoadedEngine> Load(const std::string& model_dir, const std::strin
   TAOPD_RETURN_IF_ERROR(SetUpKernels(use, model_dir));
   TAOPD_ASSIGN_OR_RETURN(const MemoryBudget budget,
                          BudgetOf(device, options.memory, options.tensor_parallel_size));
-  TAOPD_ASSIGN_OR_RETURN(const EnginePlan plan, PlanModel(model_dir, dtype, budget, options,
-                                                          /*refused=*/nullptr, adapter_dir));
+  TAOPD_ASSIGN_OR_RETURN(const EnginePlan plan,
+                         PlanModel(model_dir, dtype, budget, options, /*refused=*/nullptr,
+                                   adapter_dir, takes_weights));
   LogPlan(plan);
   const bool planned_pool = options.kv_cache_bytes == kAutoKvCache;
 

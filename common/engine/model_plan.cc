@@ -41,7 +41,8 @@ EnginePlanInput PlanInputOf(const EngineOptions& options, const ModelConfig& con
 
 absl::StatusOr<EnginePlan> PlanModel(const std::string& model_dir, const std::string& dtype,
                                      const MemoryBudget& budget, const EngineOptions& options,
-                                     EnginePlan* refused, const std::string& adapter_dir) {
+                                     EnginePlan* refused, const std::string& adapter_dir,
+                                     bool takes_weights) {
   TAOPD_ASSIGN_OR_RETURN(const ModelConfig config, LoadModelConfig(model_dir));
   const absl::StatusOr<SafetensorsModel> stored = OpenSafetensorsModel(model_dir);
   if (!stored.ok() && !absl::IsNotFound(stored.status())) return stored.status();
@@ -61,6 +62,7 @@ absl::StatusOr<EnginePlan> PlanModel(const std::string& model_dir, const std::st
   TAOPD_RETURN_IF_ERROR(CheckTensorParallel(config, parallel.size));
   EnginePlanInput input = PlanInputOf(options, SliceOf(config, parallel), weight_dtype, budget);
   input.merges_adapter = !adapter_dir.empty();
+  input.takes_weights = takes_weights;
   // Without files, the stored type is assumed to be that of config.json.
   const absl::StatusOr<DataType> described_dtype = ParseDtype("auto", config.dtype);
   input.stored_dtype = stored_dtype;

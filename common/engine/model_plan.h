@@ -19,11 +19,12 @@ EnginePlanInput PlanInputOf(const EngineOptions& options, const ModelConfig& con
 // files, but no weights. `dtype` is DecoderOptions::dtype; "auto" means the stored type. If the
 // directory has neither model.safetensors nor its index, the plan is made from config.json, with a
 // warning. Returns the errors of LoadModelConfig, OpenSafetensorsModel and PlanEngine, which also
-// explains `refused`. `adapter_dir` is that of LoadEngine.
+// explains `refused`. `adapter_dir` and `takes_weights` are those of LoadEngine.
 absl::StatusOr<EnginePlan> PlanModel(const std::string& model_dir, const std::string& dtype,
                                      const MemoryBudget& budget, const EngineOptions& options,
                                      EnginePlan* refused = nullptr,
-                                     const std::string& adapter_dir = "");
+                                     const std::string& adapter_dir = "",
+                                     bool takes_weights = false);
 
 // Returns what is left of a planned pool of pages if the packed weights take unplanned_bytes more
 // than planned (Decoder::PrepareInference), and logs a warning if that is not 0. Returns

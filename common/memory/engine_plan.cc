@@ -37,8 +37,9 @@ void AddWeights(const EnginePlanInput& input, std::vector<MemoryLine>* lines) {
       mapped ? ConfigDtype(input.dtype) + ", in the mapped files" : ConfigDtype(input.dtype);
   AppendLine(kEmbedding, device, counts.embedding * value_bytes, note, lines);
   AppendLine(kNormsAndBiases, device, counts.vectors * value_bytes, note, lines);
-  // On the CPU, inference drops the weights that it has packed; a trainer's parameters stay.
-  const bool dropped = input.budget.on_cpu() && !input.weights_are_parameters;
+  // On the CPU, inference drops the weights that it has packed, but not parameters.
+  const bool dropped =
+      input.budget.on_cpu() && !input.weights_are_parameters && !input.takes_weights;
   const MemoryKind kind = mapped    ? MemoryKind::kReclaimable
                           : dropped ? MemoryKind::kLoading
                                     : MemoryKind::kHeld;
@@ -90,6 +91,8 @@ std::vector<MemoryLine> LinesBeforePool(const EnginePlanInput& input, int64_t ma
   // A step cannot have more tokens than all sequences have together.
   int64_t num_rows = input.max_num_batched_tokens;
   if (max_model_len < num_rows / input.max_num_seqs) num_rows = input.max_num_seqs * max_model_len;
+  // Without a pool, a sequence is computed in one step, however long it is.
+  if (input.kv_cache_bytes == 0) num_rows = std::max(num_rows, max_model_len);
   AppendLine(kActivations, device, ActivationBytes(input.config, num_rows, input.dtype, on_cpu),
              Concat("one step of ", num_rows, " tokens"), &lines);
   AppendLine(kHeadWorkspace, device, HeadWorkspaceBytes(input, num_rows),
@@ -125,7 +128,8 @@ MemoryAdvice EngineAdvice(const EnginePlanInput& input) {
   MemoryAdvice advice;
   advice.by_item = {
       {kKvPool, "lower kv_cache_bytes or max_model_len"},
-      {kActivations, "lower max_num_batched_tokens"},
+      {kActivations, input.kv_cache_bytes == 0 ? "lower max_num_batched_tokens or max_model_len"
+                                               : "lower max_num_batched_tokens"},
       {kHeadWorkspace, "lower head_workspace_bytes"},
       {kCudaGraphs,
        "lower max_cudagraph_capture_size or max_seq_len_to_capture, or set cuda_graphs to false"},

@@ -45,6 +45,8 @@ struct EnginePlanInput {
   bool merges_adapter = false;
   // Whether the weights are a trainer's parameters, which are never mapped.
   bool weights_are_parameters = false;
+  // Whether the weights can be replaced. What is copied then stays next to its packed copy.
+  bool takes_weights = false;
   MemoryBudget budget;
   // The other memory that the process holds or will hold, such as a trainer's gradients. A budget
   // of CpuBudget includes what the process already holds, so all of that must be in the plan.

@@ -26,7 +26,8 @@ absl::Status TryPlan(const TeacherOptions& options, const BudgetFinder& find, st
       const MemoryBudget budget,
       options.plan_device.empty() ? find() : StatedBudget(engine.memory, options.plan_device));
   EnginePlan refused;
-  const auto plan = PlanModel(options.model, options.dtype, budget, engine, &refused, options.lora);
+  const auto plan = PlanModel(options.model, options.dtype, budget, engine, &refused, options.lora,
+                              options.trainable);
   if (plan.ok()) {
     WritePlan(*plan, options, out);
   } else if (!refused.lines.empty()) {

@@ -60,6 +60,7 @@ TEST(PlanEngine, CopiedWeightsAreHeldUntilTheyArePacked) {
   EXPECT_EQ(plan.total_bytes, HeldBytes(plan.lines, "cpu"));
   EnginePlanInput scores = input;
   scores.kv_cache_bytes = 0;
+  scores.max_model_len = 1024;
   ASSERT_OK_AND_ASSIGN(const EnginePlan loading, PlanEngine(scores));
   const int64_t of_work =
       BytesOfLine(loading, "activations") + BytesOfLine(loading, "head workspace");
@@ -69,6 +70,11 @@ TEST(PlanEngine, CopiedWeightsAreHeldUntilTheyArePacked) {
   EXPECT_TRUE(PlanEngine(scores).ok());
   scores.budget.limit_bytes = loading.total_bytes - 1;
   EXPECT_ERROR(PlanEngine(scores), kResourceExhausted, "the memory plan takes");
+
+  EnginePlanInput replaced = input;
+  replaced.takes_weights = true;
+  ASSERT_OK_AND_ASSIGN(const EnginePlan kept, PlanEngine(replaced));
+  EXPECT_EQ(BytesOfLine(kept, "projections"), 2 * 440401920);
 
   // A trainer's parameters are never mapped, and no file backs them.
   input.stored_dtype.reset();
@@ -175,6 +181,12 @@ TEST(PlanEngine, WithoutPoolItOnlyScores) {
   EXPECT_EQ(BytesOfLine(plan, "KV pool"), -1);
   EXPECT_EQ(BytesOfLine(plan, "packed head"), 1244659712 / 4 * 3);
   EXPECT_THAT(PlanText(plan), HasSubstr("scores only"));
+  // The longest sequence is one step.
+  const int64_t in_one_step = BytesOfLine(plan, "activations");
+  input.max_model_len = 4 * input.max_num_batched_tokens;
+  ASSERT_OK_AND_ASSIGN(const EnginePlan shorter, PlanEngine(input));
+  EXPECT_EQ(BytesOfLine(shorter, "activations") * input.config.max_position_embeddings,
+            in_one_step * input.max_model_len);
 }
 
 // Returns the bytes of everything but the pool.
