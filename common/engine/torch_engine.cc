@@ -259,13 +259,17 @@ class TorchEngine final : public InferenceEngine {
     stats_.step_sizes.Add(num_tokens);
   }
 
-  // One forward pass and what follows from it.
+  // One forward pass and what follows from it. The pass runs without the lock, because a stuck
+  // device must not block stats().
   void RunStep(const StepPlan& plan) {
-    const absl::Status device_failure = ComputeOrFail(plan);
+    const absl::Status device_failure = runner_->Run(plan, [this] { Beat(); });
     std::vector<Finished> finished;
     {
       absl::MutexLock lock(&mutex_);
       scheduler_.Advance(plan);
+      stats_.layer_seconds = absl::ToDoubleSeconds(runner_->times().layers);
+      stats_.head_seconds = absl::ToDoubleSeconds(runner_->times().head);
+      stats_.graphs = runner_->graph_stats();
       CountTokens(plan);
       for (const ScheduledRows& part : plan.rows) {
         for (Sequence* sequence : part.followers) {
@@ -279,43 +283,6 @@ class TorchEngine final : public InferenceEngine {
     Deliver(&finished);
   }
 
-  // Computes the plan. Sequences that cannot be computed fail. Returns the error with which the
-  // device failed, or OK if it still answers. Runs without the lock, because a stuck device must
-  // not block stats().
-  absl::Status ComputeOrFail(const StepPlan& plan) {
-    absl::Status failure = Copy(plan);
-    if (failure.ok()) failure = Compute(plan.rows, plan.uncached);
-    if (failure.ok()) return failure;
-    const bool answers = ModelAnswers();
-    if (!answers) Fail(plan.rows, failure);
-    const absl::Status device_failure = answers ? ComputeAlone(plan, failure) : failure;
-    LogError("engine step failed", {{"num_sequences", plan.rows.size()},
-                                    {"error", device_failure.ok() ? failure : device_failure}});
-    return device_failure;
-  }
-
-  // Computes each sequence of a failed step again, alone. Only those that cannot be computed fail;
-  // the others get the numbers that they would have got. If the device fails meanwhile, the rest
-  // fails too, and its error is returned.
-  absl::Status ComputeAlone(const StepPlan& plan, const absl::Status& failure) {
-    // Sequences are computed again from their copies, so the copies are made again. Repeating a
-    // copy is harmless.
-    const absl::Status copied = Copy(plan);
-    if (!copied.ok() || plan.rows.size() == 1) {
-      Fail(plan.rows, copied.ok() ? failure : copied);
-      return absl::OkStatus();
-    }
-    absl::Status device_failure;
-    for (const ScheduledRows& part : plan.rows) {
-      const absl::Status alone =
-          device_failure.ok() ? Compute({part}, plan.uncached) : device_failure;
-      if (alone.ok()) continue;
-      Fail({part}, alone);
-      if (device_failure.ok() && !ModelAnswers()) device_failure = alone;
-    }
-    return device_failure;
-  }
-
   // Refuses new work and drops what was accepted.
   void MarkDeviceFailed(const absl::Status& failure) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     refusal_ = "the device failed and needs a new process";
@@ -324,45 +291,6 @@ class TorchEngine final : public InferenceEngine {
     if (decoder_->Health().ok()) stats_.device_kernel = std::string(LastDeviceKernel());
     aborting_ = true;
   }
-
-  absl::Status Copy(const StepPlan& plan) {
-    return CatchTorchErrors([&] { runner_->Copy(plan.copies); });
-  }
-
-  // Computes the rows. An exception in the forward pass leaves the sequences unchanged.
-  absl::Status Compute(const std::vector<ScheduledRows>& rows, bool uncached) {
-    at::Tensor hidden_TH;
-    const absl::Time begun_at = clock_->Now();
-    TAOPD_RETURN_IF_ERROR(CatchTorchErrors(
-        [&] { hidden_TH = runner_->Forward(rows, uncached, [this] { Beat(); }); }));
-    const absl::Time computed_at = clock_->Now();
-    const absl::Status produced =
-        CatchTorchErrors([&] { runner_->ScoreAndSample(rows, hidden_TH); });
-    // The layers' errors on a device are asynchronous and surface here, where results are taken.
-    if (!produced.ok() && !ModelAnswers()) return produced;
-    {
-      absl::MutexLock lock(&mutex_);
-      stats_.layer_seconds += absl::ToDoubleSeconds(computed_at - begun_at);
-      stats_.head_seconds += absl::ToDoubleSeconds(clock_->Now() - computed_at);
-      stats_.graphs = runner_->graph_stats();
-    }
-    if (!produced.ok()) Fail(rows, produced);
-    return absl::OkStatus();
-  }
-
-  static void Fail(const std::vector<ScheduledRows>& rows, const absl::Status& status) {
-    const auto fail = [&status](Sequence* sequence) {
-      if (sequence->status.ok()) sequence->status = status;
-      sequence->finished = true;
-    };
-    for (const ScheduledRows& part : rows) {
-      fail(part.sequence);
-      for (Sequence* sequence : part.followers) fail(sequence);
-    }
-  }
-
-  // Returns whether the model's processes and its device still compute.
-  bool ModelAnswers() { return decoder_->Health().ok() && DeviceAnswers(decoder_->device()); }
 
   // Updates the heartbeat. It is called whenever work progresses; in a forward pass, once per layer
   // by the thread that computes the first rows.
@@ -457,7 +385,7 @@ absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeTorchEngine(
       MakeDecodeGraphs(decoder, options, limits, pool.num_blocks, std::move(graphs)));
   auto runner = std::make_unique<ModelRunner>(
       decoder, pool.num_blocks, options.HeadWorkspaceBytes(decoder->device().is_cpu()),
-      std::move(decode_graphs));
+      std::move(decode_graphs), clock);
   const absl::Status captured = CatchTorchErrors([&] { runner->CaptureGraphs(); });
   if (!captured.ok() && options.cuda_graphs.use == CudaGraphUse::kAuto) {
     LogError("capturing CUDA graphs failed; decoding does without them",

@@ -7,8 +7,11 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/log.h"
 #include "common/engine/runner/sequence_scores.h"
 #include "common/engine/runner/token_draws.h"
+#include "common/model/torch_errors.h"
+#include "kernels/torch/device_call.h"
 #include "kernels/torch/upload.h"
 #include "taopd/head/logit_chunk.h"
 
@@ -49,6 +52,17 @@ int64_t ConsecutiveBlocks(const std::vector<ScheduledRows>& rows,
   return next;
 }
 
+void Fail(const std::vector<ScheduledRows>& rows, const absl::Status& status) {
+  const auto fail = [&status](Sequence* sequence) {
+    if (sequence->status.ok()) sequence->status = status;
+    sequence->finished = true;
+  };
+  for (const ScheduledRows& part : rows) {
+    fail(part.sequence);
+    for (Sequence* follower : part.followers) fail(follower);
+  }
+}
+
 }  // namespace
 
 void ModelRunner::CaptureGraphs() {
@@ -71,8 +85,68 @@ KvPages& ModelRunner::pages() {
   return *pages_;
 }
 
+bool ModelRunner::ModelAnswers() {
+  return decoder_->Health().ok() && DeviceAnswers(decoder_->device());
+}
+
+absl::Status ModelRunner::Run(const StepPlan& plan, const Progress& progress) {
+  absl::Status failure = Copy(plan.copies);
+  if (failure.ok()) failure = Compute(plan.rows, plan.uncached, progress);
+  if (failure.ok()) return failure;
+  const bool answers = ModelAnswers();
+  if (!answers) Fail(plan.rows, failure);
+  const absl::Status device_failure = answers ? ComputeAlone(plan, failure, progress) : failure;
+  LogError("engine step failed", {{"num_sequences", plan.rows.size()},
+                                  {"error", device_failure.ok() ? failure : device_failure}});
+  return device_failure;
+}
+
+// Computes each sequence of a failed step again, alone. Only those that cannot be computed fail;
+// the others get the numbers that they would have got. If the device fails meanwhile, the rest
+// fails too, and its error is returned.
+absl::Status ModelRunner::ComputeAlone(const StepPlan& plan, const absl::Status& failure,
+                                       const Progress& progress) {
+  // Sequences are computed again from their copies, so the copies are made again. Repeating a
+  // copy is harmless.
+  const absl::Status copied = Copy(plan.copies);
+  if (!copied.ok() || plan.rows.size() == 1) {
+    Fail(plan.rows, copied.ok() ? failure : copied);
+    return absl::OkStatus();
+  }
+  absl::Status device_failure;
+  for (const ScheduledRows& part : plan.rows) {
+    const absl::Status alone =
+        device_failure.ok() ? Compute({part}, plan.uncached, progress) : device_failure;
+    if (alone.ok()) continue;
+    Fail({part}, alone);
+    if (device_failure.ok() && !ModelAnswers()) device_failure = alone;
+  }
+  return device_failure;
+}
+
+absl::Status ModelRunner::Copy(const std::vector<BlockCopy>& copies) {
+  return CatchTorchErrors([&] {
+    for (const BlockCopy& copy : copies) decoder_->CopyBlock(&pages(), copy.from, copy.to);
+  });
+}
+
+absl::Status ModelRunner::Compute(const std::vector<ScheduledRows>& rows, bool uncached,
+                                  const Progress& progress) {
+  at::Tensor hidden_TH;
+  const absl::Time begun_at = clock_->Now();
+  TAOPD_RETURN_IF_ERROR(CatchTorchErrors([&] { hidden_TH = Forward(rows, uncached, progress); }));
+  const absl::Time computed_at = clock_->Now();
+  const absl::Status produced = CatchTorchErrors([&] { ScoreAndSample(rows, hidden_TH); });
+  // The layers' errors on a device are asynchronous and surface here, where results are taken.
+  if (!produced.ok() && !ModelAnswers()) return produced;
+  times_.layers += computed_at - begun_at;
+  times_.head += clock_->Now() - computed_at;
+  if (!produced.ok()) Fail(rows, produced);
+  return absl::OkStatus();
+}
+
 at::Tensor ModelRunner::Forward(const std::vector<ScheduledRows>& rows, bool uncached,
-                                std::function<void()> progress) {
+                                const Progress& progress) {
   if (graphs_ != nullptr && !uncached) {
     const at::Tensor hidden_TH = graphs_->Run(rows, &pages(), progress);
     if (hidden_TH.defined()) return hidden_TH;
@@ -81,7 +155,7 @@ at::Tensor ModelRunner::Forward(const std::vector<ScheduledRows>& rows, bool unc
   std::vector<std::vector<int32_t>> tables;
   const int64_t num_whole_blocks = uncached ? ConsecutiveBlocks(rows, &tables) : 0;
   PagedBatch batch;
-  batch.on_layer = std::move(progress);
+  batch.on_layer = progress;
   for (size_t i = 0; i < rows.size(); ++i) {
     const ScheduledRows& part = rows[i];
     const int32_t* table = uncached ? tables[i].data() : part.sequence->blocks.data();
