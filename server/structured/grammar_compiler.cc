@@ -65,6 +65,10 @@ GrammarCompiler::~GrammarCompiler() {
 
 void GrammarCompiler::Submit(Request request, Done done) {
   absl::Status refused = CheckGrammarSpec(request.spec, request.field);
+  if (refused.ok() && request.spec.kind == GrammarSpec::Kind::kStructuralTag) {
+    request.spec.text = CurrentStructuralTag(request.spec.text);
+    refused = CheckGrammarSpec(request.spec, request.field);
+  }
   if (refused.ok() && !has_eos_) {
     refused =
         FailedPrecondition(request.field, ": the model has no end-of-sequence id (eos_token_id)");

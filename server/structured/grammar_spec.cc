@@ -97,6 +97,28 @@ absl::Status CheckGrammarSpec(const GrammarSpec& spec, const std::string& field)
   return absl::OkStatus();
 }
 
+std::string CurrentStructuralTag(const std::string& text) {
+  using nlohmann::ordered_json;
+  const ordered_json tag = ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto structures = tag.find("structures");
+  const auto triggers = tag.find("triggers");
+  if (structures == tag.end() || triggers == tag.end() || !structures->is_array()) return text;
+  ordered_json tags = ordered_json::array();
+  for (const ordered_json& item : *structures) {
+    if (!item.is_object()) return text;
+    tags.push_back(
+        {{"type", "tag"},
+         {"begin", item.value("begin", ordered_json())},
+         {"content",
+          {{"type", "json_schema"}, {"json_schema", item.value("schema", ordered_json())}}},
+         {"end", item.value("end", ordered_json())}});
+  }
+  const ordered_json current = {
+      {"type", "structural_tag"},
+      {"format", {{"type", "triggered_tags"}, {"triggers", *triggers}, {"tags", tags}}}};
+  return current.dump();
+}
+
 GrammarSpec GrammarOfAnyObject() {
   return {GrammarSpec::Kind::kJsonSchema, R"({"type": "object"})"};
 }

@@ -36,6 +36,10 @@ inline constexpr int kMaxStructuralTagNesting = 80;  // vLLM's limit
 // a schema or a structural tag is not JSON. Messages begin with `field`.
 absl::Status CheckGrammarSpec(const GrammarSpec& spec, const std::string& field);
 
+// Converts xgrammar's older form of a structural tag, {"structures": [{"begin", "schema", "end"}],
+// "triggers": [..]}, into the current one. Returns other texts of JSON unchanged.
+std::string CurrentStructuralTag(const std::string& text);
+
 // Returns a grammar of all JSON objects.
 GrammarSpec GrammarOfAnyObject();
 

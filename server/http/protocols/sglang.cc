@@ -66,9 +66,6 @@ absl::Status ReadGrammar(JsonFields& sampling, SglangRequest* request) {
     if (request->grammar) {
       return FieldError(name, "Only one of regex, json_schema, ebnf or structural_tag can be set.");
     }
-    if (kind == Kind::kStructuralTag) {
-      TAOPD_ASSIGN_OR_RETURN(text, StructuralTagText(text, name));
-    }
     request->grammar = RequestedGrammar{{.kind = kind, .text = std::move(text)}, name};
   }
   return absl::OkStatus();

@@ -20,26 +20,6 @@ constexpr char kFormat[] = "response_format";
 constexpr char kOutputs[] = "structured_outputs";
 constexpr size_t kMaxChoices = 10'000;
 
-// Converts xgrammar's older form, {"structures": [{"begin", "schema", "end"}], "triggers": [..]},
-// into the current one. Returns other tags unchanged.
-ordered_json CurrentForm(const ordered_json& tag) {
-  const auto structures = tag.find("structures");
-  const auto triggers = tag.find("triggers");
-  if (structures == tag.end() || triggers == tag.end() || !structures->is_array()) return tag;
-  ordered_json tags = ordered_json::array();
-  for (const ordered_json& item : *structures) {
-    if (!item.is_object()) return tag;
-    tags.push_back(
-        {{"type", "tag"},
-         {"begin", item.value("begin", ordered_json())},
-         {"content",
-          {{"type", "json_schema"}, {"json_schema", item.value("schema", ordered_json())}}},
-         {"end", item.value("end", ordered_json())}});
-  }
-  return {{"type", "structural_tag"},
-          {"format", {{"type", "triggered_tags"}, {"triggers", *triggers}, {"tags", tags}}}};
-}
-
 // The form that the fields ask for. A request may ask for one only.
 struct RequestedForm {
   int num_kinds = 0;
@@ -87,7 +67,7 @@ absl::Status ReadFormat(JsonFields& fields, RequestedForm* form) {
   }
   if (*type == "structural_tag") {
     for (const char* name : {"format", "structures", "triggers"}) nested.Find(name);
-    form->Set({Kind::kStructuralTag, JsonText(CurrentForm(*format))}, kFormat);
+    form->Set({Kind::kStructuralTag, JsonText(*format)}, kFormat);
     return absl::OkStatus();
   }
   if (*type == "json_schema") return ReadFormatSchema(nested, form);
@@ -136,11 +116,8 @@ absl::Status ReadOutputs(JsonFields& fields, RequestedForm* form) {
     form->Set(GrammarOfText(*std::move(grammar)), "structured_outputs.grammar");
   if (nested.Bool("json_object").value_or(false))
     form->Set(GrammarOfAnyObject(), "structured_outputs.json_object");
-  if (const auto tag = nested.Text("structural_tag")) {
-    constexpr char kTag[] = "structured_outputs.structural_tag";
-    TAOPD_ASSIGN_OR_RETURN(std::string text, StructuralTagText(*tag, kTag));
-    form->Set({Kind::kStructuralTag, std::move(text)}, kTag);
-  }
+  if (auto tag = nested.Text("structural_tag"))
+    form->Set({Kind::kStructuralTag, *std::move(tag)}, "structured_outputs.structural_tag");
   form->grammar.spec.any_whitespace = !nested.Bool("disable_any_whitespace").value_or(false);
   for (const char* name : {"whitespace_pattern", "disable_additional_properties"}) {
     const ordered_json* value = nested.Find(name);
@@ -170,13 +147,6 @@ absl::Status ReadStructuredOutput(JsonFields& fields, GenerationRequest* request
   }
   request->grammar = std::move(form.grammar);
   return absl::OkStatus();
-}
-
-absl::StatusOr<std::string> StructuralTagText(const std::string& text, const std::string& field) {
-  const auto parsed = ParseOrderedJson(text, field, kMaxBodyValueBytes);
-  if (!parsed.ok() || !parsed->is_object())
-    return FieldError(kOutputs, "Invalid structured_outputs structural_tag specification.");
-  return JsonText(CurrentForm(*parsed));
 }
 
 absl::Status CompileGrammar(const Caller& caller, const ServedModel& model,

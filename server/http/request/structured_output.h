@@ -14,9 +14,6 @@ namespace taopd {
 // that of the generated text.
 absl::Status ReadStructuredOutput(JsonFields& fields, GenerationRequest* request);
 
-// Returns the text of a structural tag in xgrammar's current form. `field` names it in messages.
-absl::StatusOr<std::string> StructuralTagText(const std::string& text, const std::string& field);
-
 // Compiles the request's grammar, if it has one, and waits for it. Nothing is compiled for a
 // request that the engine would refuse. Call it when the request is complete, on the thread that
 // answers it.

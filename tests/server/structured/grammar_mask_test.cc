@@ -83,6 +83,9 @@ TEST(GrammarMaskTest, AllowsExactlyWhatContinuesSomeText) {
         .text = R"({"type":"structural_tag","format":{"type":"const_string","value":"abc\n"}})"},
        {"abc\n"}},
   });
+  EXPECT_OK(CompileWith(*NewCompiler(), Kind::kStructuralTag,
+                        R"({"structures":[{"begin":"<a>","schema":{},"end":"</a>"}],)"
+                        R"("triggers":["<a"]})"));
 }
 
 // Characters of two, three and four bytes, whole, byte by byte, and in tokens that end within one.

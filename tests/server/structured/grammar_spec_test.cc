@@ -43,6 +43,20 @@ TEST(GrammarSpecTest, GrammarsAreToldApartAsVllmDoes) {
   EXPECT_EQ(GrammarOfText("start: \"a\"").kind, Kind::kLark);
 }
 
+TEST(GrammarSpecTest, OlderStructuralTagsAreConverted) {
+  const std::string current =
+      R"({"type":"structural_tag","format":{"type":"triggered_tags","triggers":["<f"],"tags":[)"
+      R"({"type":"tag","begin":"<f>","content":{"type":"json_schema","json_schema":{"b":1,"a":2}},)"
+      R"("end":"</f>"}]}})";
+  EXPECT_EQ(
+      CurrentStructuralTag(R"({"type":"structural_tag","structures":[{"begin":"<f>","schema":)"
+                           R"({"b":1,"a":2},"end":"</f>"}],"triggers":["<f"]})"),
+      current);
+  for (const std::string& other : {current, std::string("[1]"), std::string("3"),
+                                   std::string(R"({"structures":[1],"triggers":[]})")})
+    EXPECT_EQ(CurrentStructuralTag(other), other);
+}
+
 TEST(GrammarSpecTest, ChoicesBecomeTerminals) {
   EXPECT_EQ(GrammarOfChoices({"a", "\"\\\n\x01"}).text, R"(root ::= "a" | "\"\\\n\u0001")");
 }

@@ -261,13 +261,6 @@ TEST(CompletionRequestTest, TheFormOfTheTextBecomesAGrammar) {
             GrammarSpec::Kind::kRegex);
   EXPECT_FALSE(grammar(R"("structured_outputs":{"json":"{}","disable_any_whitespace":true})")
                    ->spec.any_whitespace);
-  // xgrammar's older form of a structural tag.
-  EXPECT_EQ(grammar(R"("response_format":{"type":"structural_tag","structures":[{"begin":"<f>",)"
-                    R"("schema":{"b":1,"a":2},"end":"</f>"}],"triggers":["<f"]})")
-                ->spec.text,
-            R"({"type":"structural_tag","format":{"type":"triggered_tags","triggers":["<f"],)"
-            R"("tags":[{"type":"tag","begin":"<f>","content":{"type":"json_schema",)"
-            R"("json_schema":{"b":1,"a":2}},"end":"</f>"}]}})");
 }
 
 TEST(CompletionRequestTest, FormsThatContradictEachOtherAreRefused) {
@@ -280,7 +273,6 @@ TEST(CompletionRequestTest, FormsThatContradictEachOtherAreRefused) {
         R"("structured_outputs":{"choice":[1]})",
         R"("structured_outputs":{"regex":"a","grammar":"b"})",
         R"("structured_outputs":{"regex":"a","whitespace_pattern":" "})",
-        R"("structured_outputs":{"structural_tag":"["})",
         R"("structured_outputs":{"regex":"a"},"response_format":{"type":"json_object"})"}) {
     const auto parsed = Parse(std::string(R"({"prompt":[1],)") + fields + "}");
     EXPECT_EQ(ToHttpError(parsed.status()).status, 400) << fields;
