@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "common/base/sharing/fair_share.h"
 #include "server/serving/client_amounts.h"
 
 namespace taopd {
@@ -57,21 +58,54 @@ class ByteBudget {
 
   // Returns an empty reservation if the bytes would exceed the limit or the client's share of it. A
   // client with an empty name may take everything. Never waits.
-  Reservation TryReserve(int64_t num_bytes, const std::string& client = "");
+  Reservation TryReserve(int64_t num_bytes, const std::string& client = "") {
+    absl::MutexLock lock(&mutex_);
+    if (const Refusal refusal = CheckLocked(num_bytes, client); refusal != Refusal::kNone) {
+      ++(refusal == Refusal::kFull ? num_refused_full_ : num_refused_share_);
+      return {};
+    }
+    num_used_ += num_bytes;
+    if (!client.empty()) held_.Add(client, num_bytes);
+    return Reservation(this, num_bytes, client);
+  }
   // Returns the refusal that TryReserve would give.
-  Refusal Check(int64_t num_bytes, const std::string& client) const;
+  Refusal Check(int64_t num_bytes, const std::string& client) const {
+    absl::MutexLock lock(&mutex_);
+    return CheckLocked(num_bytes, client);
+  }
 
-  int64_t num_used() const;
+  int64_t num_used() const {
+    absl::MutexLock lock(&mutex_);
+    return num_used_;
+  }
   int64_t max_bytes() const { return max_bytes_; }
   // Returns the number of clients that hold any bytes.
-  size_t num_clients() const;
+  size_t num_clients() const {
+    absl::MutexLock lock(&mutex_);
+    return held_.size();
+  }
   // Returns the number of TryReserve's refusals for this reason since the start.
-  uint64_t num_refused(Refusal reason) const;
+  uint64_t num_refused(Refusal reason) const {
+    absl::MutexLock lock(&mutex_);
+    return reason == Refusal::kFull ? num_refused_full_ : num_refused_share_;
+  }
 
  private:
   Refusal CheckLocked(int64_t num_bytes, const std::string& client) const
-      ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  void Return(int64_t num_bytes, const std::string& client);
+      ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    if (num_bytes > max_bytes_ - num_used_) return Refusal::kFull;
+    if (client.empty()) return Refusal::kNone;
+    const int64_t held = held_.Of(client);
+    const int64_t taken = num_bytes + (held == 0 ? 0 : KeptFree(num_bytes, max_bytes_));
+    return FitsShare(held + taken, max_bytes_ - num_used_ - taken, max_client_share_)
+               ? Refusal::kNone
+               : Refusal::kClientShare;
+  }
+  void Return(int64_t num_bytes, const std::string& client) {
+    absl::MutexLock lock(&mutex_);
+    num_used_ -= num_bytes;
+    if (!client.empty()) held_.Add(client, -num_bytes);
+  }
 
   const int64_t max_bytes_;
   const double max_client_share_;
