@@ -1,44 +1,6 @@
 #include "server/serving/serving_state.h"
 
-#include <utility>
-
 namespace taopd {
-
-void ServingState::SetReady(std::shared_ptr<const ServedModel> model) {
-  absl::MutexLock lock(&mutex_);
-  model_ = std::move(model);
-  weights_damage_ = absl::OkStatus();
-}
-
-void ServingState::SetWeightsDamaged(const absl::Status& error) {
-  absl::MutexLock lock(&mutex_);
-  weights_damage_ = error;
-}
-
-void ServingState::SetLeaving() {
-  absl::MutexLock lock(&mutex_);
-  leaving_ = true;
-}
-
-void ServingState::SetDraining() {
-  absl::MutexLock lock(&mutex_);
-  draining_ = true;
-}
-
-void ServingState::SetFailed(const absl::Status& status) {
-  absl::MutexLock lock(&mutex_);
-  failure_ = status;
-}
-
-void ServingState::SetCanary(const absl::Status& verdict) {
-  absl::MutexLock lock(&mutex_);
-  canary_ = verdict;
-}
-
-void ServingState::SetListeners(const absl::Status& status) {
-  absl::MutexLock lock(&mutex_);
-  listeners_ = status;
-}
 
 absl::Status ServingState::LifeCycleLocked() const {
   if (!failure_.ok()) return Unavailable("the model could not be loaded");
@@ -55,11 +17,6 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> ServingState::Admit() const {
   absl::ReaderMutexLock lock(&mutex_);
   TAOPD_RETURN_IF_ERROR(LifeCycleLocked());
   TAOPD_RETURN_IF_ERROR(CanaryLocked());
-  return model_;
-}
-
-std::shared_ptr<const ServedModel> ServingState::model() const {
-  absl::ReaderMutexLock lock(&mutex_);
   return model_;
 }
 
@@ -91,11 +48,6 @@ absl::Duration ServingState::HeartbeatAgeLocked() {
   return now - seen_at_;
 }
 
-absl::Status ServingState::Health() {
-  absl::MutexLock lock(&mutex_);
-  return HealthLocked();
-}
-
 absl::Status ServingState::Ready() {
   absl::MutexLock lock(&mutex_);
   TAOPD_RETURN_IF_ERROR(HealthLocked());
@@ -105,21 +57,6 @@ absl::Status ServingState::Ready() {
                        weights_damage_.message());
   }
   return CanaryLocked();
-}
-
-bool ServingState::are_weights_damaged() const {
-  absl::ReaderMutexLock lock(&mutex_);
-  return !weights_damage_.ok();
-}
-
-absl::Status ServingState::canary() const {
-  absl::ReaderMutexLock lock(&mutex_);
-  return canary_;
-}
-
-absl::Status ServingState::Alive() {
-  absl::MutexLock lock(&mutex_);
-  return AliveLocked();
 }
 
 absl::Status ServingState::HealthLocked() {
@@ -137,11 +74,6 @@ absl::Status ServingState::AliveLocked() {
                        " s while work waits");
   }
   return absl::OkStatus();
-}
-
-double ServingState::HeartbeatAgeSeconds() {
-  absl::MutexLock lock(&mutex_);
-  return absl::ToDoubleSeconds(HeartbeatAgeLocked());
 }
 
 }  // namespace taopd

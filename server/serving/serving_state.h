@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/base/clock.h"
@@ -84,48 +85,88 @@ class ServingState {
         message_budget_(max_message_bytes, max_client_share) {}
 
   // Also clears the error of SetWeightsDamaged.
-  void SetReady(std::shared_ptr<const ServedModel> model);
+  void SetReady(std::shared_ptr<const ServedModel> model) {
+    absl::MutexLock lock(&mutex_);
+    model_ = std::move(model);
+    weights_damage_ = absl::OkStatus();
+  }
   // Records that a replacement of the weights has failed half-way: no version is served until the
   // next SetReady. Admit still returns the model, whose engine refuses work by itself, because a
   // trainer asks for facts about it before it sets weights again.
-  void SetWeightsDamaged(const absl::Status& error);
-  void SetLeaving();
-  void SetDraining();
-  void SetFailed(const absl::Status& status);
+  void SetWeightsDamaged(const absl::Status& error) {
+    absl::MutexLock lock(&mutex_);
+    weights_damage_ = error;
+  }
+  void SetLeaving() {
+    absl::MutexLock lock(&mutex_);
+    leaving_ = true;
+  }
+  void SetDraining() {
+    absl::MutexLock lock(&mutex_);
+    draining_ = true;
+  }
+  void SetFailed(const absl::Status& status) {
+    absl::MutexLock lock(&mutex_);
+    failure_ = status;
+  }
   // Sets the canary's verdict on the model (canary.h). While it is not OK, no work is accepted,
   // because wrong scores are worse than none.
-  void SetCanary(const absl::Status& verdict);
+  void SetCanary(const absl::Status& verdict) {
+    absl::MutexLock lock(&mutex_);
+    canary_ = verdict;
+  }
   // Sets whether the listeners still answer the server's own connections.
-  void SetListeners(const absl::Status& status);
+  void SetListeners(const absl::Status& status) {
+    absl::MutexLock lock(&mutex_);
+    listeners_ = status;
+  }
 
   // Returns the model for a new request, or UNAVAILABLE with the reason if no work is accepted.
   absl::StatusOr<std::shared_ptr<const ServedModel>> Admit() const;
   // Returns the model in any state, or null until it is loaded.
-  std::shared_ptr<const ServedModel> model() const;
+  std::shared_ptr<const ServedModel> model() const {
+    absl::ReaderMutexLock lock(&mutex_);
+    return model_;
+  }
 
   // Returns OK while the server has a model and works. Returns UNAVAILABLE while it is loading,
   // draining or failed, if the device refuses to compute, if a listener no longer answers, and if
   // work has waited for `stall_timeout` without a heartbeat of the engine, which also beats during
   // a long step. Call it at least every few seconds, because that time counts from the first call
   // that saw the last beat.
-  absl::Status Health();
+  absl::Status Health() {
+    absl::MutexLock lock(&mutex_);
+    return HealthLocked();
+  }
   // Returns OK unless the process should be started again: UNAVAILABLE if the device, a listener or
   // the engine has failed as described at Health. Loading and draining are not reasons.
-  absl::Status Alive();
+  absl::Status Alive() {
+    absl::MutexLock lock(&mutex_);
+    return AliveLocked();
+  }
   // Returns OK if the server should get work: it is healthy, it is not leaving, its weights are
   // whole, and its canary is right.
   absl::Status Ready();
   // Returns whether the last replacement of the weights has failed half-way.
-  bool are_weights_damaged() const;
+  bool are_weights_damaged() const {
+    absl::ReaderMutexLock lock(&mutex_);
+    return !weights_damage_.ok();
+  }
   // Returns the canary's last verdict, or OK before the first.
-  absl::Status canary() const;
+  absl::Status canary() const {
+    absl::ReaderMutexLock lock(&mutex_);
+    return canary_;
+  }
   // Counts the canary's wrong answers that the next answer did not confirm.
   void CountCanaryRecovery() { num_canary_recovered_.fetch_add(1, std::memory_order_relaxed); }
   uint64_t num_canary_recovered() const {
     return num_canary_recovered_.load(std::memory_order_relaxed);
   }
   // Returns the seconds since the engine's last heartbeat, or 0 while it is idle or not loaded.
-  double HeartbeatAgeSeconds();
+  double HeartbeatAgeSeconds() {
+    absl::MutexLock lock(&mutex_);
+    return absl::ToDoubleSeconds(HeartbeatAgeLocked());
+  }
 
   // Returns the proxies that are trusted to report a client's address. Set them before the server
   // listens.
