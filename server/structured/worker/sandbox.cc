@@ -16,7 +16,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
-#include <cstdio>
+#include <fstream>
 #include <utility>
 #include <vector>
 
@@ -112,20 +112,10 @@ bool HasCapabilities() {
          held[1].permitted != 0;
 }
 
-void WriteTo(const char* path, const char* text) {
-  std::FILE* const file = std::fopen(path, "w");
-  if (file == nullptr) return;
-  std::fputs(text, file);
-  std::fclose(file);
-}
-
 // Returns 0 if the system does not tell.
 int64_t AddressSpaceBytes() {
-  long pages = 0;
-  std::FILE* const file = std::fopen("/proc/self/statm", "r");
-  if (file == nullptr) return 0;
-  if (std::fscanf(file, "%ld", &pages) != 1) pages = 0;
-  std::fclose(file);
+  int64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
   return pages * ::sysconf(_SC_PAGESIZE);
 }
 
@@ -143,7 +133,7 @@ void DropPrivileges(int last_fd) {
   ::close_range(static_cast<unsigned>(last_fd) + 1, ~0u, 0);
   // The server decides when this process ends, even if a terminal signals the whole group.
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::signal(number, SIG_IGN);
-  WriteTo("/proc/self/oom_score_adj", "1000");
+  std::ofstream("/proc/self/oom_score_adj") << "1000";
   if (::geteuid() == 0 && ::setgroups(0, nullptr) == 0 &&
       ::setresgid(kNobody, kNobody, kNobody) == 0)
     (void)!::setresuid(kNobody, kNobody, kNobody);
