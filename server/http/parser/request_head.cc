@@ -2,6 +2,7 @@
 
 #include <absl/strings/ascii.h>
 #include <absl/strings/match.h>
+#include <absl/strings/str_split.h>
 
 #include <algorithm>
 #include <array>
@@ -59,17 +60,6 @@ bool IsToken(std::string_view text) {
 
 Refusal BadRequest(const std::string& message) { return {400, message}; }
 
-// Returns the parts of `text` between separators; at least one.
-std::vector<std::string_view> Split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  for (;;) {
-    const size_t end = text.find(separator);
-    parts.push_back(text.substr(0, end));
-    if (end == std::string_view::npos) return parts;
-    text.remove_prefix(end + 1);
-  }
-}
-
 // Removes the next line from `text` and returns it without its CRLF.
 std::string_view TakeLine(std::string_view* text) {
   const size_t end = text->find("\r\n");
@@ -121,7 +111,7 @@ MaybeRefusal ParseVersion(std::string_view version, RequestHead* head) {
 
 MaybeRefusal ParseRequestLine(std::string_view line, const RequestLimits& limits,
                               RequestHead* head) {
-  const std::vector<std::string_view> parts = Split(line, ' ');
+  const std::vector<std::string> parts = absl::StrSplit(std::string(line), ' ');
   if (parts.size() != 3) {
     return BadRequest(
         "the request line must be a method, a target and a version with single spaces");
@@ -134,8 +124,8 @@ MaybeRefusal ParseRequestLine(std::string_view line, const RequestLimits& limits
     return Refusal{501, Concat("the method ", Excerpt(parts[0]), " is not known")};
   }
   if (MaybeRefusal refusal = CheckTarget(parts[1], limits)) return refusal;
-  head->method = std::string(parts[0]);
-  head->target = std::string(parts[1]);
+  head->method = parts[0];
+  head->target = parts[1];
   return std::nullopt;
 }
 
@@ -180,8 +170,7 @@ bool IsHost(std::string_view host) {
   if (host.empty() || !good_name) return good_name;
   const std::string_view port = host.substr(1);
   return host.front() == ':' && port.size() <= kMaxPortDigits &&
-         std::all_of(port.begin(), port.end(),
-                     [](char c) { return absl::ascii_isdigit(static_cast<unsigned char>(c)); });
+         std::all_of(port.begin(), port.end(), absl::ascii_isdigit);
 }
 
 MaybeRefusal CheckHost(const RequestHead& head) {
@@ -197,7 +186,8 @@ MaybeRefusal CheckHost(const RequestHead& head) {
 MaybeRefusal ReadConnection(RequestHead* head) {
   for (const Header& header : head->headers) {
     if (!EqualsIgnoringCase(header.name, "connection")) continue;
-    for (const std::string_view part : Split(header.value, ',')) {
+    const std::vector<std::string> parts = absl::StrSplit(header.value, ',');
+    for (const std::string& part : parts) {
       const std::string_view token = TrimSpaces(part);
       if (token.empty()) continue;
       if (!IsToken(token) || Contains(kNotOfConnection, token)) {
@@ -224,9 +214,8 @@ MaybeRefusal ReadLength(RequestHead* head, const RequestLimits& limits) {
   if (length == nullptr) return std::nullopt;
   const char* begin = length->data();
   const auto [end, error] = std::from_chars(begin, begin + length->size(), head->content_length);
-  const bool digits = !length->empty() && std::all_of(length->begin(), length->end(), [](char c) {
-    return absl::ascii_isdigit(static_cast<unsigned char>(c));
-  });
+  const bool digits =
+      !length->empty() && std::all_of(length->begin(), length->end(), absl::ascii_isdigit);
   if (!digits) return BadRequest(Concat("Content-Length must be a number, got ", Excerpt(*length)));
   if (error != std::errc() || head->content_length > limits.max_body_bytes) {
     return Refusal{413, Concat("the body has ", Excerpt(*length), " bytes, the limit is ",
