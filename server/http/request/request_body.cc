@@ -1,5 +1,6 @@
 #include "server/http/request/request_body.h"
 
+#include <absl/strings/str_format.h>
 #include <absl/time/clock.h>
 
 #include <string_view>
@@ -73,14 +74,6 @@ absl::Status ReadBodyInTurn(const std::string& body, const Caller& caller, Servi
   return ReadBody(body, route, read);
 }
 
-std::string RandomRequestId() {
-  static constexpr char kHex[] = "0123456789abcdef";
-  std::string id;
-  for (int word = 0; word < 2; ++word) {
-    uint64_t bits = FreshBits();
-    for (int digit = 0; digit < 16; ++digit, bits >>= 4) id += kHex[bits & 15];
-  }
-  return id;
-}
+std::string RandomRequestId() { return absl::StrFormat("%016x%016x", FreshBits(), FreshBits()); }
 
 }  // namespace taopd
