@@ -102,9 +102,6 @@ Listener::Result Listener::Accept(AcceptedSocket* accepted) {
     if (accepted->fd >= 0) break;
     switch (errno) {
       case EAGAIN:
-#if EAGAIN != EWOULDBLOCK
-      case EWOULDBLOCK:
-#endif
         return Result::kNone;
       case EMFILE:
       case ENFILE:
