@@ -34,7 +34,13 @@ AccessLog::~AccessLog() {
   logger_.reset();
 }  // the thread ends when its queue is empty
 
-absl::StatusOr<std::shared_ptr<spdlog::logger>> AccessLog::MakeLogger() const {
+absl::StatusOr<std::unique_ptr<AccessLog>> AccessLog::Open(const std::string& path) {
+  auto log = std::unique_ptr<AccessLog>(new AccessLog(path));
+  TAOPD_RETURN_IF_ERROR(log->Reopen());
+  return log;
+}
+
+absl::Status AccessLog::Reopen() {
   std::shared_ptr<spdlog::sinks::sink> sink;
   try {
     if (path_ == "-") {
@@ -49,17 +55,6 @@ absl::StatusOr<std::shared_ptr<spdlog::logger>> AccessLog::MakeLogger() const {
       "access", std::move(sink), thread_, spdlog::async_overflow_policy::overrun_oldest);
   logger->set_pattern("%v");
   logger->flush_on(spdlog::level::info);
-  return logger;
-}
-
-absl::StatusOr<std::unique_ptr<AccessLog>> AccessLog::Open(const std::string& path) {
-  auto log = std::unique_ptr<AccessLog>(new AccessLog(path));
-  TAOPD_RETURN_IF_ERROR(log->Reopen());
-  return log;
-}
-
-absl::Status AccessLog::Reopen() {
-  TAOPD_ASSIGN_OR_RETURN(std::shared_ptr<spdlog::logger> logger, MakeLogger());
   absl::MutexLock lock(&mutex_);
   logger_ = std::move(logger);
   return absl::OkStatus();

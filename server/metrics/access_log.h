@@ -55,7 +55,6 @@ class AccessLog {
 
  private:
   explicit AccessLog(const std::string& path);
-  absl::StatusOr<std::shared_ptr<spdlog::logger>> MakeLogger() const;
 
   const std::string path_;
   const std::shared_ptr<spdlog::details::thread_pool> thread_;
