@@ -15,25 +15,6 @@ std::string Unquoted(const std::string& quoted) {
 
 }  // namespace
 
-size_t JsonValueEnd(std::string_view text, size_t begin) {
-  int64_t depth = 0;
-  bool in_string = false;
-  for (size_t i = begin; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '{' || c == '[') {
-      ++depth;
-    } else if ((c == '}' || c == ']') && --depth == 0) {
-      return i + 1;
-    }
-  }
-  return std::string_view::npos;
-}
-
 size_t CallScanner::Push(std::string_view text) {
   size_t i = 0;
   for (; i < text.size() && (state_ == State::kBefore || state_ == State::kInside); ++i) {

@@ -9,10 +9,6 @@
 
 namespace taopd {
 
-// Returns the index after the last bracket of the JSON object or array that begins at text[begin],
-// or npos if it does not end. Only brackets and strings are looked at.
-size_t JsonValueEnd(std::string_view text, size_t begin);
-
 class CallScanner {
  public:
   // Reads up to the end of the object and returns how many bytes it took. Nothing is taken once the

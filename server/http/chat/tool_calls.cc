@@ -48,13 +48,13 @@ SplitAnswer SplitHermes(const std::string& text) {
 SplitAnswer SplitLlama3(const std::string& text) {
   SplitAnswer answer;
   for (size_t open = text.find('{'); open != std::string::npos;) {
-    const size_t end = JsonValueEnd(text, open);
-    if (end == std::string::npos) return {text, {}};
-    std::optional<ToolCall> call =
-        ParseCall(text.substr(open, end - open), /*may_have_parameters=*/true);
+    CallScanner scanner;
+    const size_t size = scanner.Push(std::string_view(text).substr(open));
+    if (!scanner.is_complete()) return {text, {}};
+    std::optional<ToolCall> call = ParseCall(text.substr(open, size), /*may_have_parameters=*/true);
     if (!call) return {text, {}};
     answer.calls.push_back(*std::move(call));
-    open = text.find('{', end);
+    open = text.find('{', open + size);
   }
   if (answer.calls.empty()) answer.content = text;
   return answer;
