@@ -7,7 +7,7 @@ import grpc
 
 from taopd.connection import Connection, Pending, Tls, batch_of, collected, is_batch
 from taopd.messages import GenerateRequest, Generation, Ids, ScoreRequest, Scores, TeacherInfo, in_order
-from taopd.retry import Attempts, RetryOptions, TeacherError, error_of
+from taopd.retry import Attempts, RetryOptions, TeacherError
 
 T = TypeVar("T")
 
@@ -125,12 +125,9 @@ class AsyncTeacher(Connection):
         attempts = Attempts(self._retries)
         while True:
             try:
-                with self._cancelled_by_close():
+                with self._as_teacher_errors():
                     return await attempt(attempts.timeout_s())
-            except grpc.aio.AioRpcError as failure:
-                error = error_of(failure, self._endpoint.url)
-            except TeacherError as refused:
-                error = refused
-            pause = attempts.pause_after(error)
-            self._log_retry(error, pause)
-            await asyncio.sleep(pause)
+            except TeacherError as error:
+                pause = attempts.pause_after(error)
+                self._log_retry(error, pause)
+                await asyncio.sleep(pause)

@@ -8,7 +8,7 @@ import grpc
 
 from taopd.connection import Connection, Pending, Tls, batch_of, collected, is_batch
 from taopd.messages import GenerateRequest, Generation, Ids, ScoreRequest, Scores, TeacherInfo, in_order
-from taopd.retry import Attempts, RetryOptions, TeacherError, error_of
+from taopd.retry import Attempts, RetryOptions, TeacherError
 
 T = TypeVar("T")
 
@@ -88,7 +88,7 @@ class Teacher(Connection):
                                self._closed)
         requests = batch_of(token_ids, start, top_k, candidate_ids, options)
         self.info()
-        with self._cancelled_by_close():
+        with self._as_teacher_errors():
             return self._score_batch(requests)
 
     def score_stream(self, requests: Iterable[ScoreRequest]) -> Iterator[tuple[ScoreRequest, Scores | TeacherError]]:
@@ -157,13 +157,10 @@ class Teacher(Connection):
         attempts = Attempts(self._retries)
         while True:
             try:
-                with self._cancelled_by_close():
+                with self._as_teacher_errors():
                     return attempt(attempts.timeout_s())
-            except grpc.RpcError as failure:
-                error = error_of(failure, self._endpoint.url)
-            except TeacherError as refused:
-                error = refused
-            pause = attempts.pause_after(error)
-            self._log_retry(error, pause)
-            if (stop or self._closed).wait(pause):
-                raise error
+            except TeacherError as error:
+                pause = attempts.pause_after(error)
+                self._log_retry(error, pause)
+                if (stop or self._closed).wait(pause):
+                    raise

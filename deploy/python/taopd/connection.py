@@ -118,10 +118,13 @@ class Connection:
         return {"timeout": timeout, "metadata": self._endpoint.metadata}
 
     @contextlib.contextmanager
-    def _cancelled_by_close(self) -> Iterator[None]:
-        """Raises TeacherError for the exceptions by which gRPC and a pool of threads refuse work after close()."""
+    def _as_teacher_errors(self) -> Iterator[None]:
+        """Raises TeacherError for a call that has failed, and for the exceptions by which gRPC and a pool of threads
+        refuse work after close()."""
         try:
             yield
+        except grpc.RpcError as failure:
+            raise error_of(failure, self._endpoint.url) from failure
         except (ValueError, RuntimeError, concurrent.futures.CancelledError, grpc.aio.UsageError) as refusal:
             if not self._closed.is_set():
                 raise
@@ -133,7 +136,7 @@ class Connection:
                 source_errors: Sequence[Exception] = ()) -> Iterator[Any]:
         """Opens a call whose replies are a stream, and ends it. Raises TeacherError for the errors of both clients, or
         the first of source_errors: gRPC cancels a call whose requests raise, and keeps the reason to itself."""
-        with self._cancelled_by_close():
+        with self._as_teacher_errors():
             call = self._calls[method](request, **self._with(timeout))
         try:
             yield call
