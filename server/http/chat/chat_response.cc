@@ -11,14 +11,14 @@ namespace {
 
 // Returns the value of "prompt_text".
 std::string PromptTextJson(const ChatRequest& request) {
-  return request.return_prompt_text ? JsonString(request.prompt_text) : "null";
+  return request.return_prompt_text ? JsonText(request.prompt_text) : "null";
 }
 
 void AppendToolCalls(const std::vector<ToolCall>& calls, std::string* out) {
   for (size_t i = 0; i < calls.size(); ++i) {
     *out += Concat(i == 0 ? "\"tool_calls\":[" : ",", "{\"id\":\"", NewToolCallId(),
-                   "\",\"type\":\"function\",\"function\":{\"name\":", JsonString(calls[i].name),
-                   ",\"arguments\":", JsonString(calls[i].arguments), "}}");
+                   "\",\"type\":\"function\",\"function\":{\"name\":", JsonText(calls[i].name),
+                   ",\"arguments\":", JsonText(calls[i].arguments), "}}");
   }
   *out += "],";
 }
@@ -35,8 +35,8 @@ absl::Status AppendChatChoice(const ChatRequest& request, const ServedModel& mod
   if (!request.parallel_tool_calls && answer.calls.size() > 1) answer.calls.resize(1);
   const bool has_content = answer.content || !request.echoed_text.empty();
   *out += Concat(
-      "{\"index\":", index, ",\"message\":{\"role\":", JsonString(request.role), ",\"content\":",
-      has_content ? JsonString(request.echoed_text + answer.content.value_or("")) : "null");
+      "{\"index\":", index, ",\"message\":{\"role\":", JsonText(request.role), ",\"content\":",
+      has_content ? JsonText(request.echoed_text + answer.content.value_or("")) : "null");
   *out += ",\"refusal\":null,\"annotations\":null,\"audio\":null,\"function_call\":null,";
   if (!answer.calls.empty()) AppendToolCalls(answer.calls, out);
   *out += "\"reasoning\":null},\"logprobs\":";
@@ -69,7 +69,7 @@ class ChatChunks {
   // Returns the chunk that opens a choice.
   std::string Role(size_t index) const {
     return Concat(
-        frame_.head(), "{\"index\":", index, ",\"delta\":{\"role\":", JsonString(request_.role),
+        frame_.head(), "{\"index\":", index, ",\"delta\":{\"role\":", JsonText(request_.role),
         ",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null}]", ContinuousUsage(0),
         ",\"prompt_token_ids\":", IdsJson(request_.prompts[0].token_ids, request_.return_token_ids),
         ",\"prompt_text\":", PromptTextJson(request_), "}");
@@ -77,7 +77,7 @@ class ChatChunks {
 
   std::string Echo(size_t index) const {
     return Concat(frame_.head(), "{\"index\":", index,
-                  ",\"delta\":{\"content\":", JsonString(request_.echoed_text),
+                  ",\"delta\":{\"content\":", JsonText(request_.echoed_text),
                   "},\"logprobs\":null,\"finish_reason\":null}]", ContinuousUsage(0), "}");
   }
 
@@ -115,14 +115,14 @@ class ChatChunks {
   bool AppendDelta(const ChoiceUpdate& update, const std::string& text, std::string* out) {
     const bool forced = request_.forced_calls != ForcedCalls::kNone;
     if (!forced && request_.tool_calls == ToolCallFormat::kNone) {
-      *out += "\"content\":" + JsonString(text);
+      *out += "\"content\":" + JsonText(text);
       return true;
     }
     AnswerDelta delta = forced ? forced_calls_[update.choice].Push(text)
                                : calls_[update.choice].Push(text, update.is_last);
     if (!request_.parallel_tool_calls)
       std::erase_if(delta.calls, [](const ToolCallDelta& call) { return call.index > 0; });
-    if (!delta.content.empty()) *out += "\"content\":" + JsonString(delta.content);
+    if (!delta.content.empty()) *out += "\"content\":" + JsonText(delta.content);
     for (size_t i = 0; i < delta.calls.size(); ++i) {
       const ToolCallDelta& call = delta.calls[i];
       if (i == 0) *out += delta.content.empty() ? "\"tool_calls\":[" : ",\"tool_calls\":[";
@@ -130,7 +130,7 @@ class ChatChunks {
       if (call.name) *out += Concat("\"id\":\"", NewToolCallId(), "\",\"type\":\"function\",");
       *out +=
           Concat("\"index\":", call.index, ",\"function\":{\"", call.name ? "name" : "arguments",
-                 "\":", JsonString(call.name ? *call.name : call.arguments), "}}");
+                 "\":", JsonText(call.name ? *call.name : call.arguments), "}}");
     }
     if (!delta.calls.empty()) *out += "]";
     return !delta.empty();

@@ -115,7 +115,7 @@ class ChoiceWriter {
                           request_.logprobs ? prompt.token_ids : std::vector<int32_t>());
     std::string text = EchoedText(request_, prompt, tokenizer_);
     text += choice.Add(generated, /*is_last=*/true);
-    *out += Concat("{\"index\":", index, ",\"text\":", JsonString(text), ",\"logprobs\":");
+    *out += Concat("{\"index\":", index, ",\"text\":", JsonText(text), ",\"logprobs\":");
     int64_t text_offset = 0;
     TAOPD_RETURN_IF_ERROR(AppendLogprobs(request_, prompt, request_.echo ? &rows : nullptr,
                                          choice.ids(), generated, token_names_, &text_offset, out));
@@ -170,7 +170,7 @@ class CompletionChunks {
     if (!hide_generated) text += new_text;
 
     std::string out =
-        Concat(frame_.head(), "{\"index\":", i, ",\"text\":", JsonString(text), ",\"logprobs\":");
+        Concat(frame_.head(), "{\"index\":", i, ",\"text\":", JsonText(text), ",\"logprobs\":");
     const std::optional<ScoreRows>* rows =
         echoes && request_.logprobs ? &scores_[i / static_cast<size_t>(request_.n)] : nullptr;
     TAOPD_RETURN_IF_ERROR(AppendLogprobs(request_, prompt, rows, choice.ids(), update.tokens,

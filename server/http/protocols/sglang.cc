@@ -128,7 +128,7 @@ class SglangWriter {
  public:
   SglangWriter(const SglangRequest& request, const ServedModel& model)
       : request_(request),
-        weight_version_(JsonString(model.weight_version)),
+        weight_version_(JsonText(model.weight_version)),
         tokenizer_(model.tokenizer.get()),
         tokens_(request.text_in_logprobs ? tokenizer_ : nullptr, /*as_token_ids=*/false) {}
 
@@ -146,8 +146,8 @@ class SglangWriter {
     }
     const std::string id =
         request_.NumChoices() == 1 ? request_.request_id : Concat(request_.request_id, "_", choice);
-    *out += Concat("{\"text\":", JsonString(text), ",\"output_ids\":", IdsJson(generated.ids),
-                   ",\"meta_info\":{\"id\":", JsonString(id),
+    *out += Concat("{\"text\":", JsonText(text), ",\"output_ids\":", IdsJson(generated.ids),
+                   ",\"meta_info\":{\"id\":", JsonText(id),
                    ",\"finish_reason\":", is_last ? finish : "null",
                    ",\"prompt_tokens\":", prompt.token_ids.size(),
                    ",\"completion_tokens\":", generated.ids.size(),

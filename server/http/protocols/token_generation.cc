@@ -99,10 +99,10 @@ absl::Status AppendChoice(const TokenRequest& request, const ServedModel& model,
                  is_last ? StopReasonJson(generated, choice.stop_string(), request) : "null",
                  ",\"token_ids\":", IdsJson(generated.ids),
                  ",\"routed_experts\":null,\"sampling_mask\":null,\"weight_versions\":",
-                 is_last ? Concat("[{\"version\":", JsonString(model.weight_version),
+                 is_last ? Concat("[{\"version\":", JsonText(model.weight_version),
                                   ",\"start\":0,\"end\":", choice.num_generated(), "}]")
                          : "null");
-  if (request.text_output) *out += ",\"text\":" + JsonString(text);
+  if (request.text_output) *out += ",\"text\":" + JsonText(text);
   *out += ",\"logprobs\":";
   if (request.text_output || !request.logprobs) {
     TAOPD_RETURN_IF_ERROR(AppendChatLogprobs(request, choice.ids(), generated, tokens, out));
@@ -135,7 +135,7 @@ std::string NpyJson(const TokenRequest& request, const std::optional<ScoreRows>&
 }
 
 std::string RequestIdJson(const TokenRequest& request) {
-  return JsonString("generate-tokens-" + request.request_id);
+  return JsonText("generate-tokens-" + request.request_id);
 }
 
 const char* OutputMode(const TokenRequest& request) {
@@ -216,10 +216,9 @@ absl::StatusOr<std::string> TokenResponseJson(const TokenRequest& request, const
   const std::optional<ScoreRows>& rows = results[0].score;
   TokenText token_texts(request.detokenize ? model.tokenizer.get() : nullptr,
                         /*as_token_ids=*/false);
-  std::string out =
-      Concat("{\"request_id\":", RequestIdJson(request), ",\"model\":", JsonString(request.model),
-             ",\"created\":", created_unix_s, ",\"usage\":", UsageJson(request, results),
-             ",\"prompt_logprobs\":");
+  std::string out = Concat("{\"request_id\":", RequestIdJson(request),
+                           ",\"model\":", JsonText(request.model), ",\"created\":", created_unix_s,
+                           ",\"usage\":", UsageJson(request, results), ",\"prompt_logprobs\":");
   TAOPD_RETURN_IF_ERROR(AppendPromptLogprobs(request, prompt, rows, token_texts, &out));
   out += ",\"prompt_token_id_logprobs\":";
   if (request.npy_candidates) {

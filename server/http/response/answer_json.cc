@@ -7,6 +7,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "common/io/jsonl.h"
+#include "common/text/jinja/values/python_text.h"
 #include "common/text/stop_strings.h"
 #include "server/generation/generated_text.h"
 #include "server/options/version.h"
@@ -46,7 +48,7 @@ void AppendTopLogprobs(const Position& position, size_t num_entries,
   for (const auto& [name, log_prob] : named) {
     *out += separator;
     separator = ',';
-    *out += JsonString(name) + ':';
+    *out += JsonText(name) + ':';
     AppendLogprob(log_prob, out);
   }
   *out += '}';
@@ -102,7 +104,7 @@ void AppendPromptArrays(const GenerationRequest& request, const ScoreRows& rows,
 void AppendChatEntry(const PositionEntry& entry, bool names_text, std::span<const int32_t> context,
                      TokenText& tokens, std::string* out) {
   const std::string name = tokens.Name(entry.id, context);
-  *out += "{\"token\":" + JsonString(name) + ",\"logprob\":";
+  *out += "{\"token\":" + JsonText(name) + ",\"logprob\":";
   AppendLogprob(entry.log_prob, out);
   *out += ",\"bytes\":";
   const std::string text = names_text ? name : tokens.Decode(entry.id, context);
@@ -230,8 +232,8 @@ void AppendCompletionLogprobs(const std::vector<int32_t>& token_ids, size_t firs
     const std::string name = positions[i].empty() ? tokens.NameAlone(token_ids[first + i])
                                                   : tokens.Name(token_ids[first + i], context);
     offsets += comma + std::to_string(*text_offset);
-    *text_offset += NumCodePoints(name);
-    names += comma + JsonString(name);
+    *text_offset += jinja::NumCodePoints(name);
+    names += comma + JsonText(name);
     log_probs += comma;
     tops += comma;
     if (positions[i].empty()) {
@@ -290,12 +292,12 @@ std::string UsageJson(const GenerationRequest& request,
 }
 
 std::string SystemFingerprintJson(const ServedModel& model) {
-  return JsonString(Concat("taopd-", kTeacherVersion, "-", model.revision));
+  return JsonText(Concat("taopd-", kTeacherVersion, "-", model.revision));
 }
 
 std::string StopReasonJson(const GeneratedTokens& generated, std::optional<size_t> stop_string,
                            const GenerationRequest& request) {
-  if (stop_string) return JsonString(request.stop[*stop_string]);
+  if (stop_string) return JsonText(request.stop[*stop_string]);
   // The model's own end of sequence is not reported.
   return EndsWithStopToken(generated, request) ? std::to_string(generated.ids.back()) : "null";
 }

@@ -1,5 +1,6 @@
 #include "server/http/response/chunk_frame.h"
 
+#include "common/io/jsonl.h"
 #include "server/http/http_error.h"
 #include "server/http/response/answer_json.h"
 
@@ -7,8 +8,8 @@ namespace taopd {
 
 std::string AnswerHead(const char* id_prefix, const char* object, const GenerationRequest& request,
                        int64_t created_unix_s) {
-  return Concat("{\"id\":", JsonString(id_prefix + request.request_id), ",\"object\":\"", object,
-                "\",\"created\":", created_unix_s, ",\"model\":", JsonString(request.model),
+  return Concat("{\"id\":", JsonText(id_prefix + request.request_id), ",\"object\":\"", object,
+                "\",\"created\":", created_unix_s, ",\"model\":", JsonText(request.model),
                 ",\"choices\":[");
 }
 

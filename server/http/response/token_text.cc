@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/io/jsonl.h"
 #include "common/wire/vllm_log_prob.h"
-#include "server/http/request/json_fields.h"
 
 namespace taopd {
 namespace {
@@ -43,7 +43,7 @@ std::string TokenText::Decode(int32_t id, std::span<const int32_t> context) {
 
 std::string TokenText::DecodedTokenJson(int32_t id, std::span<const int32_t> context) {
   if (tokenizer_ == nullptr) return "null";
-  return JsonString(Decode(id, context));
+  return JsonText(Decode(id, context));
 }
 
 std::string TokenText::Name(int32_t id, std::span<const int32_t> context) {
@@ -56,8 +56,6 @@ std::string TokenText::NameAlone(int32_t id) {
   return tokenizer_->Decode({id}, /*skip_special_tokens=*/false);
 }
 
-std::string JsonString(const std::string& text) { return JsonText(text); }
-
 void AppendLogprob(float value, std::string* out) {
   const double number = value == -std::numeric_limits<float>::infinity()
                             ? kVllmLogOfZero
@@ -67,11 +65,6 @@ void AppendLogprob(float value, std::string* out) {
   const std::string_view text(buffer, static_cast<size_t>(end - buffer));
   *out += text;
   if (text.find_first_of(".e") == std::string_view::npos) *out += ".0";
-}
-
-int64_t NumCodePoints(const std::string& text) {
-  return std::count_if(text.begin(), text.end(),
-                       [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
 }
 
 }  // namespace taopd

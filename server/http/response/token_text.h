@@ -33,8 +33,6 @@ class TokenText {
   std::unordered_map<int32_t, std::string> whole_;  // decoded texts that need no context
 };
 
-// Returns a JSON string. Bytes that are not UTF-8 become U+FFFD.
-std::string JsonString(const std::string& text);
 // Appends a JSON list of `size` parts. `append(i)` appends part i.
 template <typename Append>
 void AppendList(size_t size, std::string* out, const Append& append) {
@@ -48,7 +46,5 @@ void AppendList(size_t size, std::string* out, const Append& append) {
 // Appends a float, widened to double and printed as Python does, so that it reads back as the same
 // float. -inf becomes kVllmLogOfZero. REQUIRES: neither NaN nor +inf.
 void AppendLogprob(float value, std::string* out);
-// Returns the number of code points in UTF-8 text.
-int64_t NumCodePoints(const std::string& text);
 
 }  // namespace taopd

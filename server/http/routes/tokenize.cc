@@ -44,7 +44,7 @@ absl::Status HoldAnswer(const std::vector<int32_t>& ids,
     if (known == bytes_of.end()) {
       const std::string text = spell(ids[i]);
       if (text.empty()) continue;
-      known = bytes_of.emplace(ids[i], static_cast<int64_t>(JsonString(text).size())).first;
+      known = bytes_of.emplace(ids[i], static_cast<int64_t>(JsonText(text).size())).first;
     }
     num_bytes += known->second;
   }
@@ -128,7 +128,7 @@ absl::StatusOr<Answer> RunTokenize(const std::string& body, const Caller& caller
                            ",\"tokens\":", IdsJson(request.token_ids), ",\"token_strs\":");
   if (!request.return_token_strs) return out + "null}";
   AppendList(request.token_ids.size(), &out,
-             [&](size_t i) { out += JsonString(spell(request.token_ids[i])); });
+             [&](size_t i) { out += JsonText(spell(request.token_ids[i])); });
   return out + "}";
 }
 
