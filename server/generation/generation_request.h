@@ -78,6 +78,8 @@ struct GenerationRequest {
   bool include_usage = false;     // send a last chunk with the sums
   bool continuous_usage = false;  // send the sums in every chunk
 
+  int64_t created_unix_s = 0;  // the time of the answer, where a protocol reports it
+
   // Choices are numbered across prompts: first those of prompt 0, then those of prompt 1, ...
   size_t NumChoices() const { return prompts.size() * static_cast<size_t>(n); }
   const GenerationPrompt& PromptOf(size_t choice) const {

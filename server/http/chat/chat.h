@@ -33,10 +33,9 @@ struct ChatRequest : GenerationRequest {
 // template, and the text is tokenized.
 absl::Status ReadChatRequest(JsonFields& fields, const ServedModel& model, ChatRequest* request);
 absl::StatusOr<std::string> ChatResponseJson(const ChatRequest& request, const ServedModel& model,
-                                             const std::vector<InferenceResult>& results,
-                                             int64_t created_unix_s);
+                                             const std::vector<InferenceResult>& results);
 void StreamChat(const ChatRequest& request, const ServedModel& model, const PromptScores& scores,
-                int64_t created_unix_s, Generation* generation, const SendPiece& send);
+                Generation* generation, const SendPiece& send);
 
 // A conversation after its chat template was applied.
 struct RenderedChat {

@@ -55,10 +55,10 @@ absl::Status AppendChatChoice(const ChatRequest& request, const ServedModel& mod
 
 class ChatChunks {
  public:
-  ChatChunks(const ChatRequest& request, const ServedModel& model, int64_t created_unix_s)
+  ChatChunks(const ChatRequest& request, const ServedModel& model)
       : request_(request),
         token_names_(model.tokenizer.get(), request.return_tokens_as_token_ids),
-        frame_("chatcmpl-", "chat.completion.chunk", request, model, created_unix_s) {
+        frame_("chatcmpl-", "chat.completion.chunk", request, model) {
     for (size_t i = 0; i < request.NumChoices(); ++i) {
       choices_.emplace_back(model.tokenizer.get(), request, request.prompts[0].token_ids);
       calls_.emplace_back(request.tool_calls);
@@ -155,11 +155,10 @@ class ChatChunks {
 }  // namespace
 
 absl::StatusOr<std::string> ChatResponseJson(const ChatRequest& request, const ServedModel& model,
-                                             const std::vector<InferenceResult>& results,
-                                             int64_t created_unix_s) {
+                                             const std::vector<InferenceResult>& results) {
   TokenText token_names(model.tokenizer.get(), request.return_tokens_as_token_ids);
   TokenText token_texts(model.tokenizer.get(), /*as_token_ids=*/false);
-  std::string out = AnswerHead("chatcmpl-", "chat.completion", request, created_unix_s);
+  std::string out = AnswerHead("chatcmpl-", "chat.completion", request);
   for (size_t i = 0; i < results.size(); ++i) {
     if (i > 0) out += ',';
     TAOPD_RETURN_IF_ERROR(
@@ -180,8 +179,8 @@ absl::StatusOr<std::string> ChatResponseJson(const ChatRequest& request, const S
 }
 
 void StreamChat(const ChatRequest& request, const ServedModel& model, const PromptScores&,
-                int64_t created_unix_s, Generation* generation, const SendPiece& send) {
-  ChatChunks chunks(request, model, created_unix_s);
+                Generation* generation, const SendPiece& send) {
+  ChatChunks chunks(request, model);
   for (size_t i = 0; i < request.NumChoices(); ++i) {
     if (!send(Event(chunks.Role(i)))) return;
   }

@@ -147,12 +147,12 @@ class ChoiceWriter {
 class CompletionChunks {
  public:
   CompletionChunks(const CompletionRequest& request, const ServedModel& model,
-                   const PromptScores& scores, int64_t created_unix_s)
+                   const PromptScores& scores)
       : request_(request),
         model_(model),
         scores_(scores),
         token_names_(model.tokenizer.get(), request.return_tokens_as_token_ids),
-        frame_("cmpl-", "text_completion", request, model, created_unix_s) {
+        frame_("cmpl-", "text_completion", request, model) {
     for (size_t i = 0; i < request.NumChoices(); ++i)
       choices_.emplace_back(model.tokenizer.get(), request, request.PromptOf(i).token_ids);
     text_offsets_.resize(choices_.size());
@@ -222,9 +222,8 @@ absl::Status ReadCompletionRequest(JsonFields& fields, const ServedModel& model,
 
 absl::StatusOr<std::string> CompletionResponseJson(const CompletionRequest& request,
                                                    const ServedModel& model,
-                                                   const std::vector<InferenceResult>& results,
-                                                   int64_t created_unix_s) {
-  std::string out = AnswerHead("cmpl-", "text_completion", request, created_unix_s);
+                                                   const std::vector<InferenceResult>& results) {
+  std::string out = AnswerHead("cmpl-", "text_completion", request);
   ChoiceWriter choices(request, model);
   for (size_t i = 0; i < results.size(); ++i) {
     if (i > 0) out += ',';
@@ -237,9 +236,8 @@ absl::StatusOr<std::string> CompletionResponseJson(const CompletionRequest& requ
 }
 
 void StreamCompletion(const CompletionRequest& request, const ServedModel& model,
-                      const PromptScores& scores, int64_t created_unix_s, Generation* generation,
-                      const SendPiece& send) {
-  CompletionChunks chunks(request, model, scores, created_unix_s);
+                      const PromptScores& scores, Generation* generation, const SendPiece& send) {
+  CompletionChunks chunks(request, model, scores);
   StreamUpdates(
       request, generation, [&](const ChoiceUpdate& update) { return chunks.Chunk(update); },
       [&] { return chunks.UsageChunk(); }, send);

@@ -21,10 +21,9 @@ struct Protocol {
   // Returns an upper estimate of the whole answer's bytes.
   int64_t (*answer_bytes)(const Request& request);
   absl::StatusOr<std::string> (*write)(const Request& request, const ServedModel& model,
-                                       const std::vector<InferenceResult>& results,
-                                       int64_t created_unix_s);
+                                       const std::vector<InferenceResult>& results);
   void (*stream)(const Request& request, const ServedModel& model, const PromptScores& scores,
-                 int64_t created_unix_s, Generation* generation, const SendPiece& send);
+                 Generation* generation, const SendPiece& send);
   // Returns whether a stream needs the prompts' scores; if not, `stream` receives empty ones.
   bool (*streams_scores)(const Request& request) = [](const Request&) { return false; };
   // If true, the header X-Request-Id replaces the body's id.
@@ -35,8 +34,8 @@ struct Protocol {
 // stream that the protocol then sends. What is unfinished when it returns is cancelled.
 template <typename Request>
 absl::StatusOr<Answer> StreamAnswer(const Protocol<Request>& protocol, Request request,
-                                    const Caller& caller, std::shared_ptr<const ServedModel> model,
-                                    int64_t created_unix_s) {
+                                    const Caller& caller,
+                                    std::shared_ptr<const ServedModel> model) {
   struct Job {
     Request request;
     std::shared_ptr<const ServedModel> model;
@@ -50,8 +49,8 @@ absl::StatusOr<Answer> StreamAnswer(const Protocol<Request>& protocol, Request r
   job->generation =
       std::make_unique<Generation>(job->request, caller, job->model, /*streams=*/true);
   TAOPD_RETURN_IF_ERROR(job->generation->AwaitFirst());
-  return EventStream{[job, stream = protocol.stream, created_unix_s](const SendPiece& send) {
-    stream(job->request, *job->model, job->scores, created_unix_s, job->generation.get(), send);
+  return EventStream{[job, stream = protocol.stream](const SendPiece& send) {
+    stream(job->request, *job->model, job->scores, job->generation.get(), send);
     job->generation.reset();
   }};
 }
@@ -72,14 +71,12 @@ absl::StatusOr<Answer> RunProtocol(const Protocol<Request>& protocol, const std:
       ReserveMemory(request, {.whole = protocol.answer_bytes(request)}, *model, caller, &state));
   caller.hold_memory(std::move(memory));
   TAOPD_RETURN_IF_ERROR(CompileGrammar(caller, *model, &request));
-  const int64_t created_unix_s = absl::ToUnixSeconds(state.clock()->Now());
+  request.created_unix_s = absl::ToUnixSeconds(state.clock()->Now());
   const bool generates = request.prompts.front().max_new_tokens > 0;
-  if (request.stream && generates)
-    return StreamAnswer(protocol, std::move(request), caller, model, created_unix_s);
+  if (request.stream && generates) return StreamAnswer(protocol, std::move(request), caller, model);
   Generation generation(request, caller, model, /*streams=*/false);
   TAOPD_ASSIGN_OR_RETURN(const auto results, generation.Finish());
-  TAOPD_ASSIGN_OR_RETURN(std::string json,
-                         protocol.write(request, *model, results, created_unix_s));
+  TAOPD_ASSIGN_OR_RETURN(std::string json, protocol.write(request, *model, results));
   if (!request.stream) return json;
   return EventStream{[event = Event(json)](const SendPiece& send) {
     if (send(event)) send(kLastEvent);

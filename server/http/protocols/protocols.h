@@ -32,11 +32,9 @@ absl::Status ReadCompletionRequest(JsonFields& fields, const ServedModel& model,
                                    CompletionRequest* request);
 absl::StatusOr<std::string> CompletionResponseJson(const CompletionRequest& request,
                                                    const ServedModel& model,
-                                                   const std::vector<InferenceResult>& results,
-                                                   int64_t created_unix_s);
+                                                   const std::vector<InferenceResult>& results);
 void StreamCompletion(const CompletionRequest& request, const ServedModel& model,
-                      const PromptScores& scores, int64_t created_unix_s, Generation* generation,
-                      const SendPiece& send);
+                      const PromptScores& scores, Generation* generation, const SendPiece& send);
 
 // POST /inference/v1/generate, vLLM's tokens in, tokens out.
 struct TokenRequest : GenerationRequest {
@@ -46,10 +44,9 @@ struct TokenRequest : GenerationRequest {
 };
 absl::Status ReadTokenRequest(JsonFields& fields, const ServedModel& model, TokenRequest* request);
 absl::StatusOr<std::string> TokenResponseJson(const TokenRequest& request, const ServedModel& model,
-                                              const std::vector<InferenceResult>& results,
-                                              int64_t created_unix_s);
+                                              const std::vector<InferenceResult>& results);
 void StreamTokens(const TokenRequest& request, const ServedModel& model, const PromptScores& scores,
-                  int64_t created_unix_s, Generation* generation, const SendPiece& send);
+                  Generation* generation, const SendPiece& send);
 
 // POST /generate, as SGLang defines it. The prompts' score_start is the position after
 // logprob_start_len. max_tokens is max_new_tokens, and 0 scores without generating. The texts and
@@ -66,11 +63,9 @@ absl::Status ReadSglangRequest(JsonFields& fields, const ServedModel& model,
                                SglangRequest* request);
 absl::StatusOr<std::string> SglangResponseJson(const SglangRequest& request,
                                                const ServedModel& model,
-                                               const std::vector<InferenceResult>& results,
-                                               int64_t created_unix_s);
+                                               const std::vector<InferenceResult>& results);
 void StreamSglang(const SglangRequest& request, const ServedModel& model,
-                  const PromptScores& scores, int64_t created_unix_s, Generation* generation,
-                  const SendPiece& send);
+                  const PromptScores& scores, Generation* generation, const SendPiece& send);
 
 // POST /get_sequence_logprobs/, the protocol of TRL's own server: scores of completions, as nested
 // lists or as arrays in base64. The prompts are whole sequences, and their score_start is where the

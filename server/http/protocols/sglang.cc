@@ -298,8 +298,7 @@ absl::Status ReadSglangRequest(JsonFields& fields, const ServedModel& model,
 
 absl::StatusOr<std::string> SglangResponseJson(const SglangRequest& request,
                                                const ServedModel& model,
-                                               const std::vector<InferenceResult>& results,
-                                               int64_t /*created_unix_s*/) {
+                                               const std::vector<InferenceResult>& results) {
   SglangWriter writer(request, model);
   const bool is_list = request.is_batch || request.n > 1;
   std::string out = is_list ? "[" : "";
@@ -315,8 +314,7 @@ absl::StatusOr<std::string> SglangResponseJson(const SglangRequest& request,
 }
 
 void StreamSglang(const SglangRequest& request, const ServedModel& model,
-                  const PromptScores& scores, int64_t /*created_unix_s*/, Generation* generation,
-                  const SendPiece& send) {
+                  const PromptScores& scores, Generation* generation, const SendPiece& send) {
   SglangWriter writer(request, model);
   std::vector<GeneratedTokens> so_far(request.NumChoices());
   const auto chunk = [&](const ChoiceUpdate& update) -> absl::StatusOr<std::string> {

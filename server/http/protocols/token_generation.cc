@@ -210,15 +210,15 @@ absl::Status ReadTokenRequest(JsonFields& fields, const ServedModel& model, Toke
 }
 
 absl::StatusOr<std::string> TokenResponseJson(const TokenRequest& request, const ServedModel& model,
-                                              const std::vector<InferenceResult>& results,
-                                              int64_t created_unix_s) {
+                                              const std::vector<InferenceResult>& results) {
   const GenerationPrompt& prompt = request.prompts[0];
   const std::optional<ScoreRows>& rows = results[0].score;
   TokenText token_texts(request.detokenize ? model.tokenizer.get() : nullptr,
                         /*as_token_ids=*/false);
-  std::string out = Concat("{\"request_id\":", RequestIdJson(request),
-                           ",\"model\":", JsonText(request.model), ",\"created\":", created_unix_s,
-                           ",\"usage\":", UsageJson(request, results), ",\"prompt_logprobs\":");
+  std::string out =
+      Concat("{\"request_id\":", RequestIdJson(request), ",\"model\":", JsonText(request.model),
+             ",\"created\":", request.created_unix_s, ",\"usage\":", UsageJson(request, results),
+             ",\"prompt_logprobs\":");
   TAOPD_RETURN_IF_ERROR(AppendPromptLogprobs(request, prompt, rows, token_texts, &out));
   out += ",\"prompt_token_id_logprobs\":";
   if (request.npy_candidates) {
@@ -242,7 +242,7 @@ absl::StatusOr<std::string> TokenResponseJson(const TokenRequest& request, const
 }
 
 void StreamTokens(const TokenRequest& request, const ServedModel& model, const PromptScores&,
-                  int64_t /*created_unix_s*/, Generation* generation, const SendPiece& send) {
+                  Generation* generation, const SendPiece& send) {
   TokenChunks chunks(request, model);
   StreamUpdates(
       request, generation, [&](const ChoiceUpdate& update) { return chunks.Chunk(update); },

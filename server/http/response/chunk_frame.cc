@@ -6,10 +6,10 @@
 
 namespace taopd {
 
-std::string AnswerHead(const char* id_prefix, const char* object, const GenerationRequest& request,
-                       int64_t created_unix_s) {
+std::string AnswerHead(const char* id_prefix, const char* object,
+                       const GenerationRequest& request) {
   return Concat("{\"id\":", JsonText(id_prefix + request.request_id), ",\"object\":\"", object,
-                "\",\"created\":", created_unix_s, ",\"model\":", JsonText(request.model),
+                "\",\"created\":", request.created_unix_s, ",\"model\":", JsonText(request.model),
                 ",\"choices\":[");
 }
 

@@ -13,18 +13,15 @@ namespace taopd {
 
 // Returns the beginning of an answer or of a chunk, up to the inside of "choices". `id_prefix` and
 // `object` are the protocol's: "cmpl-" and "text_completion".
-std::string AnswerHead(const char* id_prefix, const char* object, const GenerationRequest& request,
-                       int64_t created_unix_s);
+std::string AnswerHead(const char* id_prefix, const char* object, const GenerationRequest& request);
 
 // The common part of the chunks of one stream. All references must outlive the object.
 class ChunkFrame {
  public:
   // The arguments are those of AnswerHead.
   ChunkFrame(const char* id_prefix, const char* object, const GenerationRequest& request,
-             const ServedModel& model, int64_t created_unix_s)
-      : request_(request),
-        model_(model),
-        head_(AnswerHead(id_prefix, object, request, created_unix_s)) {}
+             const ServedModel& model)
+      : request_(request), model_(model), head_(AnswerHead(id_prefix, object, request)) {}
 
   const std::string& head() const { return head_; }
   // Returns the end of a chunk of a choice, after its usage.

@@ -19,6 +19,7 @@ CompletionRequest MakeRequest() {
   request.model = "fake";
   request.prompts.push_back({{0, 1, 2}, std::nullopt});
   request.max_tokens = 1;
+  request.created_unix_s = 1755000000;
   return request;
 }
 
@@ -41,8 +42,8 @@ InferenceResult MakeResult(int32_t k) {
 class CompletionResponseTest : public ::testing::Test {
  protected:
   std::string Render(const InferenceResult& result, bool with_tokenizer = false) {
-    const auto json = CompletionResponseJson(request_, *MakeFakeModel(with_tokenizer).model,
-                                             {result}, 1755000000);
+    const auto json =
+        CompletionResponseJson(request_, *MakeFakeModel(with_tokenizer).model, {result});
     EXPECT_OK(json);
     return json.value_or("");
   }
@@ -82,7 +83,7 @@ TEST_F(CompletionResponseTest, MinusInfinityIsMinus9999AndNanIsAnError) {
   EXPECT_THAT(Render(result), HasSubstr(R"("logprob":-9999.0,)"));
   for (float bad : {std::nanf(""), kInf}) {
     result.score->sampled_log_probs[0] = bad;
-    EXPECT_ERROR(CompletionResponseJson(request_, *MakeFakeModel().model, {result}, 0), kInternal,
+    EXPECT_ERROR(CompletionResponseJson(request_, *MakeFakeModel().model, {result}), kInternal,
                  "token 1 at position 1");
   }
 }
@@ -184,7 +185,7 @@ TEST_F(CompletionResponseTest, ChoicesOfAPromptShareItsLogprobs) {
   InferenceResult unscored = MakeResult(0);
   unscored.score.reset();
   const auto text = CompletionResponseJson(request_, *MakeFakeModel().model,
-                                           {MakeResult(0), unscored, unscored, unscored}, 0);
+                                           {MakeResult(0), unscored, unscored, unscored});
   ASSERT_OK(text);
   const auto json = nlohmann::json::parse(*text);
   ASSERT_EQ(json["choices"].size(), 4u);
@@ -236,7 +237,7 @@ TEST(EstimateTest, BoundsTheAnswer) {
   result.generated->top_ids = {3, 9};
   result.generated->top_log_probs = {-0.25f, -2.0f};
   const auto json = CompletionResponseJson(request, *MakeFakeModel(true).model,
-                                           std::vector<InferenceResult>(40, result), 1755000000);
+                                           std::vector<InferenceResult>(40, result));
   ASSERT_OK(json);
   EXPECT_GE(EstimateAnswerBytes(request, request.echo), static_cast<int64_t>(json->size()));
 }
