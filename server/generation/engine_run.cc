@@ -71,10 +71,6 @@ void EngineRun::Start(std::vector<InferenceRequest> requests) {
   if (cancel) CancelOpen();
 }
 
-void EngineRun::Refuse(const absl::Status& status) {
-  Deliver(delivery_, [run = shared_from_this(), status] { run->events_.on_end(status); });
-}
-
 void EngineRun::Cancel() {
   {
     absl::MutexLock lock(&mutex_);

@@ -49,7 +49,9 @@ class EngineRun : public std::enable_shared_from_this<EngineRun> {
   // empty result. REQUIRES: `requests` is not empty.
   void Start(std::vector<InferenceRequest> requests);
   // Ends a run that was not started, and calls on_end.
-  void Refuse(const absl::Status& status);
+  void Refuse(const absl::Status& status) {
+    Deliver(delivery_, [run = shared_from_this(), status] { run->events_.on_end(status); });
+  }
   // Ends the choices soon; on_end is still called. May be called several times, and before Start.
   void Cancel();
   bool is_cancelled() const {

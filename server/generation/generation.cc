@@ -98,8 +98,6 @@ Generation::Generation(const GenerationRequest& request, const Caller& caller,
   run_->Start(EngineRequests(request, caller, *model_, /*scores=*/!streams));
 }
 
-Generation::~Generation() { run_->Cancel(); }
-
 void Generation::AwaitEvent() {
   while (!queue_->WaitForEvent(kClientCheckInterval)) {
     if (!run_->is_cancelled() && is_gone_()) run_->Cancel();

@@ -23,7 +23,7 @@ class Generation {
   // `model` is kept until everything has ended.
   Generation(const GenerationRequest& request, const Caller& caller,
              std::shared_ptr<const ServedModel> model, bool streams);
-  ~Generation();
+  ~Generation() { run_->Cancel(); }
   Generation(const Generation&) = delete;
   Generation& operator=(const Generation&) = delete;
 

@@ -15,11 +15,6 @@ void RequestTrace::Add(uint64_t sequence, const char* name, absl::Time begin, ab
   events_.push_back({sequence, name, begin, end});
 }
 
-uint64_t RequestTrace::num_lost() const {
-  absl::MutexLock lock(&mutex_);
-  return num_lost_;
-}
-
 absl::Status RequestTrace::WriteTo(const std::string& path) const {
   std::vector<std::string> events;
   {

@@ -25,7 +25,10 @@ class RequestTrace {
   // empty or has no end is left out.
   void Add(uint64_t sequence, const char* name, absl::Time begin, absl::Time end);
   // Returns the number of events that found the trace full.
-  uint64_t num_lost() const;
+  uint64_t num_lost() const {
+    absl::MutexLock lock(&mutex_);
+    return num_lost_;
+  }
 
   // Writes the trace. Returns the errors of the file system.
   absl::Status WriteTo(const std::string& path) const;

@@ -107,9 +107,4 @@ std::string TlsFiles::Stamp() const {
   return stamp;
 }
 
-std::shared_ptr<SSL_CTX> TlsFiles::context() const {
-  absl::MutexLock lock(&mutex_);
-  return context_;
-}
-
 }  // namespace taopd

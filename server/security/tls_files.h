@@ -38,7 +38,10 @@ class TlsFiles {
 
   const TlsPaths& paths() const { return paths_; }
   // Returns the context for new connections: TLS 1.2 or later. Null before the first Reload.
-  std::shared_ptr<ssl_ctx_st> context() const;
+  std::shared_ptr<ssl_ctx_st> context() const {
+    absl::MutexLock lock(&mutex_);
+    return context_;
+  }
 
  private:
   // Returns a text that identifies the files to which the paths currently refer.

@@ -33,8 +33,4 @@ void ParseTurns::End(size_t lane, const std::string& client) {
   GrantTurns(&queue);
 }
 
-void ParseTurns::GrantTurns(Queue* queue) {
-  while (const std::optional<Waiter*> next = queue->Next()) (*next)->has_turn = true;
-}
-
 }  // namespace taopd

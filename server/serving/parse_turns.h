@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -58,7 +59,9 @@ class ParseTurns {
   using Queue = TurnQueue<Waiter*>;
 
   void End(size_t lane, const std::string& client);
-  static void GrantTurns(Queue* queue);
+  static void GrantTurns(Queue* queue) {
+    while (const std::optional<Waiter*> next = queue->Next()) (*next)->has_turn = true;
+  }
 
   HeapTrim* const heap_;
   mutable absl::Mutex mutex_;

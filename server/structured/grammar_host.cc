@@ -42,8 +42,6 @@ GrammarHost::GrammarHost(std::vector<std::string> token_bytes, std::vector<int32
       strike_(std::move(strike)),
       thread_([this] { Run(); }) {}
 
-GrammarHost::~GrammarHost() { Stop(); }
-
 void GrammarHost::Stop() {
   tasks_->Close();
   if (thread_.joinable()) thread_.join();

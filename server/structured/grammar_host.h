@@ -56,7 +56,7 @@ class GrammarHost {
   GrammarHost(std::vector<std::string> token_bytes, std::vector<int32_t> eos_ids,
               GrammarHostOptions options, Strike strike);
   // Pending calls of `Compiled` receive CANCELLED; texts fail.
-  ~GrammarHost();
+  ~GrammarHost() { Stop(); }
   GrammarHost(const GrammarHost&) = delete;
   GrammarHost& operator=(const GrammarHost&) = delete;
 

@@ -43,11 +43,6 @@ void HostTasks::Close() {
   (void)!::write(wake_fd(), &one, sizeof(one));
 }
 
-bool HostTasks::is_closed() const {
-  absl::MutexLock lock(&mutex_);
-  return closed_;
-}
-
 // Used by one thread at a time.
 class GrammarMask final : public LogitMask {
  public:

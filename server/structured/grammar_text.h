@@ -36,7 +36,10 @@ class HostTasks {
   // Takes out all tasks and clears wake_fd().
   std::vector<Task> Take();
   void Close();
-  bool is_closed() const;
+  bool is_closed() const {
+    absl::MutexLock lock(&mutex_);
+    return closed_;
+  }
   int wake_fd() const { return wake_fd_.get(); }  // readable when there are tasks
 
  private:

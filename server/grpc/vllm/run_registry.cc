@@ -4,11 +4,6 @@
 
 namespace taopd {
 
-void RunRegistry::Add(const Id& id, const std::shared_ptr<EngineRun>& run) {
-  absl::MutexLock lock(&mutex_);
-  runs_.emplace(id, run);
-}
-
 void RunRegistry::Remove(const Id& id, const EngineRun* run) {
   absl::MutexLock lock(&mutex_);
   const auto [begin, end] = runs_.equal_range(id);

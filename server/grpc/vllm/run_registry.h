@@ -21,7 +21,10 @@ class RunRegistry {
   // The client's name (server/net/client_name.h), and the id that it chose.
   using Id = std::pair<std::string, std::string>;
 
-  void Add(const Id& id, const std::shared_ptr<EngineRun>& run);
+  void Add(const Id& id, const std::shared_ptr<EngineRun>& run) {
+    absl::MutexLock lock(&mutex_);
+    runs_.emplace(id, run);
+  }
   void Remove(const Id& id, const EngineRun* run);
   // Cancels all runs with this id. Does nothing for the empty id, which is that of every run whose
   // client has chosen none.
