@@ -25,9 +25,6 @@ std::string ClientName(const std::string& address, std::string_view key_name);
 // The proxies that are trusted to report the address of a client. Thread-safe.
 class TrustedProxies {
  public:
-  TrustedProxies() = default;
-  TrustedProxies(const TrustedProxies&) = delete;
-
   // `networks` are addresses ("10.0.0.7", "fd00::1") and CIDR ranges ("10.0.0.0/8", "fd00::/8").
   // Returns INVALID_ARGUMENT if one of them is neither, or has bits set after its prefix. Call it
   // before the object is shared.

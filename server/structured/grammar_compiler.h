@@ -61,8 +61,6 @@ class GrammarCompiler {
                   GrammarCompilerOptions options = {});
   // Pending calls of `done` receive CANCELLED.
   ~GrammarCompiler();
-  GrammarCompiler(const GrammarCompiler&) = delete;
-  GrammarCompiler& operator=(const GrammarCompiler&) = delete;
 
   // A grammar to compile.
   struct Request {

@@ -57,8 +57,6 @@ class GrammarHost {
               GrammarHostOptions options, Strike strike);
   // Pending calls of `Compiled` receive CANCELLED; texts fail.
   ~GrammarHost() { Stop(); }
-  GrammarHost(const GrammarHost&) = delete;
-  GrammarHost& operator=(const GrammarHost&) = delete;
 
   // Runs the task on the host's thread; see HostTasks::Post. Thread-safe.
   bool Post(HostTasks::Task task) { return tasks_->Post(std::move(task)); }
