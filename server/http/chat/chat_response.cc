@@ -171,10 +171,7 @@ absl::StatusOr<std::string> ChatResponseJson(const ChatRequest& request, const S
   out += ",\"prompt_token_ids\":" + IdsJson(prompt.token_ids, request.return_token_ids) +
          ",\"prompt_text\":" + PromptTextJson(request) +
          ",\"kv_transfer_params\":null,\"ec_transfer_params\":null,\"metrics\":null";
-  if (request.scoring.num_candidates > 0 && !request.scoring.compact) {
-    out += ",\"prompt_token_id_logprobs\":";
-    AppendCandidateLogprobs(request, prompt, results[0].score, &out);
-  }
+  AppendCandidateLogprobs(request, prompt, results[0].score, &out);
   return out + "}";
 }
 

@@ -128,10 +128,7 @@ class ChoiceWriter {
     TAOPD_RETURN_IF_ERROR(AppendPromptLogprobs(request_, prompt, rows, token_texts_, out));
     *out += ",\"prompt_token_ids\":" + IdsJson(prompt.token_ids, request_.return_token_ids) +
             ",\"routed_experts\":null";
-    if (request_.scoring.num_candidates > 0 && !request_.scoring.compact) {
-      *out += ",\"prompt_token_id_logprobs\":";
-      AppendCandidateLogprobs(request_, prompt, rows, out);
-    }
+    AppendCandidateLogprobs(request_, prompt, rows, out);
     *out += '}';
     return absl::OkStatus();
   }

@@ -220,13 +220,12 @@ absl::StatusOr<std::string> TokenResponseJson(const TokenRequest& request, const
              ",\"created\":", request.created_unix_s, ",\"usage\":", UsageJson(request, results),
              ",\"prompt_logprobs\":");
   TAOPD_RETURN_IF_ERROR(AppendPromptLogprobs(request, prompt, rows, token_texts, &out));
-  out += ",\"prompt_token_id_logprobs\":";
   if (request.npy_candidates) {
-    out += NpyJson(request, rows);
+    out += ",\"prompt_token_id_logprobs\":" + NpyJson(request, rows);
   } else if (request.scoring.num_candidates > 0 && !request.scoring.compact) {
     AppendCandidateLogprobs(request, prompt, rows, &out);
   } else {
-    out += "null";
+    out += ",\"prompt_token_id_logprobs\":null";
   }
   out += Concat(",\"prompt_token_ids\":", IdsJson(prompt.token_ids, request.return_token_ids),
                 ",\"mm_placeholders\":null,\"metrics\":null,\"kv_transfer_params\":null,",

@@ -58,8 +58,8 @@ absl::Status AppendPromptLogprobs(const GenerationRequest& request, const Genera
 // Returns the log-probs of the candidates, [rows, candidates], with -inf for padding.
 std::vector<float> CandidateLogProbs(const PromptScoring& scoring, const ScoreRows& rows);
 
-// Appends the value of "prompt_token_id_logprobs": for each position of the prompt, null or the
-// log-probs of the candidates.
+// Appends "prompt_token_id_logprobs" if the request asks for lists of candidates: for each position
+// of the prompt, null or the log-probs of the candidates.
 void AppendCandidateLogprobs(const GenerationRequest& request, const GenerationPrompt& prompt,
                              const std::optional<ScoreRows>& rows, std::string* out);
 
