@@ -3,7 +3,6 @@
 #include <malloc.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "common/base/memory.h"
 

@@ -5,7 +5,6 @@
 
 #include <cerrno>
 #include <string_view>
-#include <utility>
 
 namespace taopd {
 namespace {

@@ -2,7 +2,6 @@
 // vLLM's order.
 #pragma once
 
-#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>

@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "common/base/check.h"
-#include "common/base/status.h"
 
 namespace taopd {
 namespace {

@@ -8,7 +8,6 @@
 #include "server/generation/request_fields.h"
 #include "server/http/http_error.h"
 #include "server/http/request/request_body.h"
-#include "server/serving/excerpt.h"
 
 namespace taopd {
 namespace {
