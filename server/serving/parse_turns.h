@@ -5,6 +5,7 @@
 
 #include <absl/base/thread_annotations.h>
 #include <absl/synchronization/mutex.h>
+#include <absl/time/clock.h>
 
 #include <array>
 #include <cstddef>
@@ -48,9 +49,26 @@ class ParseTurns {
   explicit ParseTurns(HeapTrim* heap) : heap_(heap) {}
 
   // Waits for the turn of the client (server/net/client_name.h) with a body of that size.
-  Turn Wait(const std::string& client, size_t body_bytes);
+  Turn Wait(const std::string& client, size_t body_bytes) {
+    size_t lane = 0;
+    while (body_bytes > kLanes[lane].max_bytes) ++lane;
+    Waiter waiter;
+    {
+      absl::MutexLock lock(&mutex_);
+      Queue& queue = queues_[lane];
+      queue.Push(client, &waiter);
+      GrantTurns(&queue);
+      mutex_.Await(absl::Condition(&waiter.has_turn));
+    }
+    return Turn(this, lane, client);
+  }
   // Returns the number of waiting bodies.
-  size_t num_waiting() const;
+  size_t num_waiting() const {
+    absl::MutexLock lock(&mutex_);
+    size_t num_waiting = 0;
+    for (const Queue& queue : queues_) num_waiting += queue.size();
+    return num_waiting;
+  }
 
  private:
   struct Waiter {
@@ -58,7 +76,13 @@ class ParseTurns {
   };
   using Queue = TurnQueue<Waiter*>;
 
-  void End(size_t lane, const std::string& client);
+  void End(size_t lane, const std::string& client) {
+    if (lane > 0) heap_->TrimGrowth(absl::Now());  // before the next body needs memory
+    absl::MutexLock lock(&mutex_);
+    Queue& queue = queues_[lane];
+    queue.Done(client);
+    GrantTurns(&queue);
+  }
   static void GrantTurns(Queue* queue) {
     while (const std::optional<Waiter*> next = queue->Next()) (*next)->has_turn = true;
   }
