@@ -181,7 +181,6 @@ class FakeEngine final : public InferenceEngine {
       } else {
         for (auto& [request, done] : requests) {
           queued_tokens_ += static_cast<int64_t>(request.token_ids.size());
-          last_deadline_ = request.deadline;
           seen_.push_back(request);
           seen_.back().should_stop = nullptr;
           seen_.back().on_token = nullptr;
@@ -237,10 +236,6 @@ class FakeEngine final : public InferenceEngine {
   size_t max_queued() const {
     absl::MutexLock lock(&mutex_);
     return max_queued_;
-  }
-  absl::Time last_deadline() const {
-    absl::MutexLock lock(&mutex_);
-    return last_deadline_;
   }
   // All requests so far, without their callbacks.
   std::vector<InferenceRequest> seen() const {
@@ -356,7 +351,6 @@ class FakeEngine final : public InferenceEngine {
   int64_t queued_tokens_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t max_queued_ ABSL_GUARDED_BY(mutex_) = 0;
   int num_cancels_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::Time last_deadline_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   std::vector<InferenceRequest> seen_ ABSL_GUARDED_BY(mutex_);
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   std::function<void(size_t)> before_token_ ABSL_GUARDED_BY(mutex_);

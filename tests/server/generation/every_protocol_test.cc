@@ -66,17 +66,16 @@ std::vector<std::string> StreamedTexts(Servers& servers, const char* path, json 
 }
 
 std::vector<std::string> StreamedByVllmInference(Servers& servers) {
-  vllm::GenerateRequest request;
-  for (const uint32_t id : IdsOf("dfh")) request.mutable_token_ids()->add_ids(id);
-  request.mutable_stopping()->set_max_new_tokens(3);
-  request.mutable_stopping()->set_ignore_eos(true);
+  const auto request = FromJson<vllm::GenerateRequest>(
+      {{"token_ids", {{"ids", IdsOf("dfh")}}},
+       {"stopping", {{"max_new_tokens", 3}, {"ignore_eos", true}}}});
   grpc::ClientContext context;
   const auto stub = vllm::Inference::NewStub(servers.grpc);
-  grpc::Status status;
+  const auto messages = ReadAll(stub->GenerateStream(&context, request));
+  EXPECT_OK(messages);
   std::vector<std::string> texts;
-  for (const auto& message : ReadAll(stub->GenerateStream(&context, request), &status))
-    texts.push_back(message.outputs().text());
-  EXPECT_TRUE(status.ok());
+  if (!messages.ok()) return texts;
+  for (const auto& message : *messages) texts.push_back(message.outputs().text());
   return texts;
 }
 

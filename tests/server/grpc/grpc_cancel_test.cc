@@ -17,7 +17,7 @@ class GrpcCancelTest : public GrpcServerFixture {
  protected:
   // The server still answers, and nothing is held once it has ended.
   void ExpectNothingIsLeft() {
-    EXPECT_TRUE(Score().ok());
+    EXPECT_OK(Score());
     ShutDown();
     EXPECT_EQ(state_.message_budget().num_used(), 0);
   }

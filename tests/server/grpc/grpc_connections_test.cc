@@ -20,11 +20,11 @@ class GrpcConnectionsTest : public GrpcServerFixture {
   struct Client {
     std::shared_ptr<grpc::Channel> channel;
     std::unique_ptr<v1::Teacher::Stub> stub;
-    grpc::Status Score() const {
+    absl::Status Score() const {
       grpc::ClientContext context;
       context.set_deadline(std::chrono::system_clock::now() + kLongest);
       v1::ScoreResponse response;
-      return stub->Score(&context, MakeScoreRequest(), &response);
+      return StatusOf(stub->Score(&context, MakeScoreRequest(), &response));
     }
     // Until the server has said that it closes the connection.
     bool WaitUntilClosed() const {
@@ -36,8 +36,7 @@ class GrpcConnectionsTest : public GrpcServerFixture {
   void SetUp() override {}
   void Start(const GrpcConnectionLimits& limits) {
     Ready();
-    const GrpcServerOptions options = {.limits = limits};
-    Listen(options);
+    Listen({.limits = limits});
   }
   Client Connect() {
     grpc::ChannelArguments arguments;
@@ -56,38 +55,34 @@ TEST_F(GrpcConnectionsTest, AnIdleConnectionIsClosedAndMadeAgain) {
   Start({.max_idle = absl::Milliseconds(300)});
   const Client busy = Connect();
   fake_.engine->Hold(true);
-  grpc::Status answer = grpc::Status::CANCELLED;
-  std::thread call([&] { answer = busy.Score(); });
+  std::thread call([&] { EXPECT_OK(busy.Score()); });
   fake_.engine->WaitForQueued(1);
   const Client idle = Connect();
   EXPECT_TRUE(idle.WaitUntilClosed());
   EXPECT_EQ(busy.channel->GetState(false), GRPC_CHANNEL_READY);
   fake_.engine->Hold(false);
   call.join();
-  EXPECT_TRUE(answer.ok()) << answer.error_message();
   EXPECT_TRUE(busy.WaitUntilClosed());
-  EXPECT_TRUE(idle.Score().ok());
+  EXPECT_OK(idle.Score());
 }
 
 TEST_F(GrpcConnectionsTest, AnOldConnectionIsClosedOnceItsCallsHaveEnded) {
   Start({.max_age = absl::Milliseconds(300)});
   const Client client = Connect();
   fake_.engine->Hold(true);
-  grpc::Status answer = grpc::Status::CANCELLED;
-  std::thread call([&] { answer = client.Score(); });
+  std::thread call([&] { EXPECT_OK(client.Score()); });
   fake_.engine->WaitForQueued(1);
   EXPECT_TRUE(client.WaitUntilClosed());
   fake_.engine->Hold(false);
   call.join();
-  EXPECT_TRUE(answer.ok()) << answer.error_message();
-  EXPECT_TRUE(client.Score().ok());
+  EXPECT_OK(client.Score());
 }
 
 TEST_F(GrpcConnectionsTest, CallsThatOutlastTheGraceAreCancelled) {
   Start({.max_age = absl::Milliseconds(200), .max_age_grace = absl::Milliseconds(200)});
   const Client client = Connect();
   fake_.engine->Hold(true);
-  EXPECT_EQ(client.Score().error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(client.Score().code(), kUnavailable);
   fake_.engine->WaitForCancels(1);
 }
 

@@ -13,16 +13,14 @@ class GrpcKeysTest : public GrpcServerFixture {
  protected:
   void SetUp() override {
     Ready();
-    const GrpcServerOptions options = {.keys = &keys_, .reflection = true};
-    Listen(options);
+    Listen({.keys = &keys_, .reflection = true});
     server_->SetHealth(true, true);
   }
 
   // The status of a call, with an empty message unless `message` says otherwise.
-  grpc::StatusCode Call(const std::string& method, const std::vector<std::string>& authorizations,
+  absl::StatusCode Call(const std::string& method, const std::vector<std::string>& authorizations,
                         const std::string& message = "") {
-    std::string answer;
-    return UnaryCall(channel_, method, message, authorizations, &answer).error_code();
+    return UnaryCall(channel_, method, message, authorizations).status().code();
   }
 
   static std::vector<std::string> Methods() {
@@ -38,12 +36,11 @@ TEST_F(GrpcKeysTest, EveryMethodAsksForAKey) {
   ASSERT_GE(Methods().size(), 20u);
   for (const std::string& method : Methods()) {
     SCOPED_TRACE(method);
-    EXPECT_EQ(Call(method, {}), grpc::StatusCode::UNAUTHENTICATED);
-    EXPECT_EQ(Call(method, {"Bearer another"}), grpc::StatusCode::UNAUTHENTICATED);
-    EXPECT_EQ(Call(method, {}, "malformed"), grpc::StatusCode::UNAUTHENTICATED);
-    EXPECT_EQ(Call(method, {"Bearer the-key", "Bearer the-key"}),
-              grpc::StatusCode::UNAUTHENTICATED);
-    EXPECT_NE(Call(method, {"Bearer the-key"}), grpc::StatusCode::UNAUTHENTICATED);
+    EXPECT_EQ(Call(method, {}), kUnauthenticated);
+    EXPECT_EQ(Call(method, {"Bearer another"}), kUnauthenticated);
+    EXPECT_EQ(Call(method, {}, "malformed"), kUnauthenticated);
+    EXPECT_EQ(Call(method, {"Bearer the-key", "Bearer the-key"}), kUnauthenticated);
+    EXPECT_NE(Call(method, {"Bearer the-key"}), kUnauthenticated);
   }
 }
 
@@ -62,9 +59,7 @@ TEST_F(GrpcKeysTest, ARefusedCallIsCountedOnce) {
   }
 }
 
-TEST_F(GrpcKeysTest, ProbesNeedNone) {
-  EXPECT_EQ(Call("/grpc.health.v1.Health/Check", {}), grpc::StatusCode::OK);
-}
+TEST_F(GrpcKeysTest, ProbesNeedNone) { EXPECT_EQ(Call("/grpc.health.v1.Health/Check", {}), kOk); }
 
 }  // namespace
 }  // namespace taopd::testing

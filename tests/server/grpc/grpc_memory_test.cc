@@ -29,14 +29,9 @@ class GrpcMemoryTest : public GrpcServerFixture {
  protected:
   void SetUp() override {
     Ready();
-    const GrpcServerOptions options = {.reflection = true};
-    Listen(options);
+    Listen({.reflection = true});
   }
 
-  grpc::Status Call(const std::string& path, const std::string& message) {
-    std::string answer;
-    return GrpcServerFixture::Call(path, message, &answer);
-  }
   // Methods that need nothing of their request do not look at it.
   static bool ReadsItsRequest(const MethodDescriptor& method) {
     return method.input_type()->field_count() > 0 && method.name() != "GetLoads";
@@ -49,18 +44,17 @@ class GrpcMemoryTest : public GrpcServerFixture {
       SCOPED_TRACE(method->full_name());
       ResetPeak();
       const int64_t before = StatusBytes("VmRSS");
-      const grpc::Status status = Call(PathOf(*method), message);
+      const auto answer = Call(PathOf(*method), message);
       if (kIsPeakMeasured) {
         EXPECT_LE(StatusBytes("VmHWM") - before, kMaxGrowth);
       }
       if (!ReadsItsRequest(*method)) {
-        EXPECT_TRUE(status.ok()) << status.error_message();
+        EXPECT_OK(answer);
         continue;
       }
-      EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-      EXPECT_THAT(status.error_message(),
-                  HasSubstr(Concat(" of ", kMessageBytes, " bytes would take more than ",
-                                   kMaxParsedBytes, " bytes of memory, the limit")));
+      EXPECT_ERROR(answer, kInvalidArgument,
+                   Concat(" of ", kMessageBytes, " bytes would take more than ", kMaxParsedBytes,
+                          " bytes of memory, the limit"));
     }
   }
 };
@@ -78,53 +72,48 @@ TEST_F(GrpcMemoryTest, ManyEmptyTextsAndMessagesAreRefused) {
 TEST_F(GrpcMemoryTest, MalformedRequestsAreRefusedByName) {
   for (const MethodDescriptor* method : EveryMethod()) {
     SCOPED_TRACE(method->full_name());
-    const grpc::Status status = Call(PathOf(*method), "\x0a\x05r");
+    const auto answer = Call(PathOf(*method), "\x0a\x05r");
     if (!ReadsItsRequest(*method)) {
-      EXPECT_TRUE(status.ok());
+      EXPECT_OK(answer);
       continue;
     }
-    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-    EXPECT_THAT(status.error_message(), AllOf(HasSubstr(method->input_type()->name()),
-                                              HasSubstr(" of 3 bytes is malformed")));
+    EXPECT_ERROR(answer, kInvalidArgument,
+                 method->input_type()->name() + " of 3 bytes is malformed");
   }
 }
 
 // protobuf would also write a line for each such text, which a client could fill a disk with.
 TEST_F(GrpcMemoryTest, TextThatIsNotUtf8IsRefusedByTheNameOfItsMessageWithoutALine) {
   ::testing::internal::CaptureStderr();
-  const grpc::Status status = Call("/taopd.v1.Teacher/Score", "\x0a\x02\xff\xfe");
+  const auto answer = Call("/taopd.v1.Teacher/Score", "\x0a\x02\xff\xfe");
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(status.error_message(),
-              AllOf(HasSubstr("taopd.v1.ScoreRequest of 4 bytes"), HasSubstr("not UTF-8")));
+  EXPECT_ERROR(answer, kInvalidArgument, "taopd.v1.ScoreRequest of 4 bytes");
+  EXPECT_ERROR(answer, kInvalidArgument, "not UTF-8");
 }
 
 // A message that is one array or one text is judged by what it says, up to the largest.
 TEST_F(GrpcMemoryTest, LargeArraysAndTextsAreParsed) {
   v1::ScoreRequest score = MakeScoreRequest();
   score.mutable_token_ids()->Resize((kMaxMessageBytes - 100) / 4, 1);
-  EXPECT_THAT(Call("/taopd.v1.Teacher/Score", score.SerializeAsString()).error_message(),
-              HasSubstr(Concat("token_ids has ", score.token_ids_size(), " entries")));
+  EXPECT_ERROR(Score(score), kInvalidArgument,
+               Concat("token_ids has ", score.token_ids_size(), " entries"));
   score.mutable_token_ids()->Resize(6, 1);
   score.set_expected_revision(std::string(kMaxMessageBytes - 100, 'x'));
-  EXPECT_EQ(Call("/taopd.v1.Teacher/Score", score.SerializeAsString()).error_code(),
-            grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(Score(score).status().code(), kFailedPrecondition);
 }
 
 // Fields of a newer client do no harm.
 TEST_F(GrpcMemoryTest, FewUnknownFieldsAreIgnored) {
   const std::string message =
       MakeScoreRequest().SerializeAsString() + std::string("\x70\x01\x72\x03new", 7);
-  EXPECT_TRUE(Call("/taopd.v1.Teacher/Score", message).ok());
+  EXPECT_OK(Call("/taopd.v1.Teacher/Score", message));
 }
 
 TEST_F(GrpcMemoryTest, AnsweredAndRefusedMessagesAreCounted) {
-  EXPECT_TRUE(Call("/taopd.v1.Teacher/Score", MakeScoreRequest().SerializeAsString()).ok());
-  const std::vector<std::string> paths = {"/taopd.v1.Teacher/Score", "/taopd.v1.Teacher/Generate",
-                                          "/vllm.Control/Abort"};
-  for (const std::string& path : paths) {
-    EXPECT_EQ(Call(path, "\x0a\x05r").error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  }
+  EXPECT_OK(Score());
+  for (const char* path :
+       {"/taopd.v1.Teacher/Score", "/taopd.v1.Teacher/Generate", "/vllm.Control/Abort"})
+    EXPECT_EQ(Call(path, "\x0a\x05r").status().code(), kInvalidArgument);
   // A call is counted after its answer has left: the server ends when all are.
   ShutDown();
   for (const char* method : {"grpc/Score", "grpc/Generate", "grpc/vllm.Control/Abort"}) {

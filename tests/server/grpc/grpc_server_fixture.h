@@ -12,20 +12,22 @@
 #include "server/grpc/grpc_server.h"
 #include "server/net/listener.h"
 #include "tests/server/fake_engine.h"
+#include "tests/server/grpc/grpc_status.h"
 #include "tests/server/grpc/score_requests.h"
 #include "tests/server/grpc/unary_call.h"
 #include "tests/support/status_matchers.h"
 
 namespace taopd::testing {
 
-// Reads a stream of messages to its end. Sets *status to that of the call.
+// Reads a stream of messages to its end. Expects none if the call fails.
 template <typename Message>
-std::vector<Message> ReadAll(std::unique_ptr<grpc::ClientReader<Message>> reader,
-                             grpc::Status* status) {
+absl::StatusOr<std::vector<Message>> ReadAll(std::unique_ptr<grpc::ClientReader<Message>> reader) {
   std::vector<Message> messages;
   for (Message message; reader->Read(&message);) messages.push_back(message);
-  *status = reader->Finish();
-  return messages;
+  const absl::Status status = StatusOf(reader->Finish());
+  if (status.ok()) return messages;
+  EXPECT_TRUE(messages.empty()) << status;
+  return status;
 }
 
 class GrpcServerFixture : public ::testing::Test {
@@ -58,27 +60,23 @@ class GrpcServerFixture : public ::testing::Test {
     server_.reset();
   }
 
-  grpc::Status Score(const v1::ScoreRequest& request, v1::ScoreResponse* response) {
+  absl::StatusOr<v1::ScoreResponse> Score(const v1::ScoreRequest& request = MakeScoreRequest()) {
     grpc::ClientContext context;
-    return stub_->Score(&context, request, response);
+    v1::ScoreResponse response;
+    TAOPD_RETURN_IF_ERROR(StatusOf(stub_->Score(&context, request, &response)));
+    return response;
   }
-  grpc::Status Score(const v1::ScoreRequest& request = MakeScoreRequest()) {
-    v1::ScoreResponse ignored;
-    return Score(request, &ignored);
-  }
-
-  grpc::Status Call(const std::string& method, const std::string& bytes, std::string* answer) {
-    return UnaryCall(channel_, method, bytes, /*authorizations=*/{}, answer);
+  absl::StatusOr<std::string> Call(const std::string& method, const std::string& bytes) {
+    return UnaryCall(channel_, method, bytes);
   }
 
   // grpc.health.v1.Health/Check with hand-made messages: 1 = SERVING, 2 = NOT_SERVING.
   int Health(const std::string& service) {
-    std::string answer;
-    const grpc::Status status =
+    const absl::StatusOr<std::string> answer =
         Call("/grpc.health.v1.Health/Check",
-             "\x0a" + std::string(1, static_cast<char>(service.size())) + service, &answer);
-    if (!status.ok()) return -static_cast<int>(status.error_code());
-    return answer.size() < 2 ? 0 : answer[1];
+             "\x0a" + std::string(1, static_cast<char>(service.size())) + service);
+    if (!answer.ok()) return -static_cast<int>(answer.status().code());
+    return answer->size() < 2 ? 0 : (*answer)[1];
   }
 
   FakeModel fake_ = MakeFakeModel(/*with_tokenizer=*/true);

@@ -16,12 +16,12 @@ using GrpcServerTest = GrpcServerFixture;
 TEST_F(GrpcServerTest, UnavailableWhileLoadingThenServes) {
   grpc::ClientContext context;
   v1::GetTeacherInfoResponse info;
-  EXPECT_EQ(stub_->GetTeacherInfo(&context, {}, &info).error_code(), grpc::StatusCode::UNAVAILABLE);
-  EXPECT_EQ(Score().error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_ERROR(stub_->GetTeacherInfo(&context, {}, &info), kUnavailable, "");
+  EXPECT_ERROR(Score(), kUnavailable, "");
 
   Ready();
   grpc::ClientContext second;
-  ASSERT_TRUE(stub_->GetTeacherInfo(&second, {}, &info).ok());
+  ASSERT_OK(stub_->GetTeacherInfo(&second, {}, &info));
   EXPECT_EQ(info.model_name(), "fake");
   EXPECT_EQ(info.revision(), "0123456789abcdef");
   EXPECT_EQ(info.tokenizer_hash(), "tokenizer-hash");
@@ -34,7 +34,7 @@ TEST_F(GrpcServerTest, UnavailableWhileLoadingThenServes) {
   EXPECT_EQ(info.dtype(), "float32");
   EXPECT_TRUE(info.supports_temperature());
   EXPECT_EQ(info.protocol_version(), 1u);
-  EXPECT_TRUE(Score().ok());
+  EXPECT_OK(Score());
 }
 
 TEST_F(GrpcServerTest, ScoreCarriesEveryArray) {
@@ -48,19 +48,17 @@ TEST_F(GrpcServerTest, ScoreCarriesEveryArray) {
   request.set_num_candidates(2);
   for (uint32_t id : {0, 1, 2, 3, 4, 5, 6, 31}) request.add_candidate_ids(id);
   request.set_expected_revision("0123456789abcdef");
-  v1::ScoreResponse response;
-  const grpc::Status status = Score(request, &response);
-  ASSERT_TRUE(status.ok()) << status.error_message();
+  ASSERT_OK_AND_ASSIGN(const v1::ScoreResponse response, Score(request));
 
-  ScoreParams params{.start = 2,
-                     .top_k = 3,
-                     .temperature = 0.5f,
-                     .entropy = true,
-                     .rank = true,
-                     .support_stats = true,
-                     .dense = true,
-                     .num_candidates = 2,
-                     .candidate_ids = {0, 1, 2, 3, 4, 5, 6, 31}};
+  const ScoreParams params = {.start = 2,
+                              .top_k = 3,
+                              .temperature = 0.5f,
+                              .entropy = true,
+                              .rank = true,
+                              .support_stats = true,
+                              .dense = true,
+                              .num_candidates = 2,
+                              .candidate_ids = {0, 1, 2, 3, 4, 5, 6, 31}};
   const ScoreRows rows = FakeScore({3, 1, 4, 1, 5, 9}, params);
   const auto expect_equal = [](const auto& actual, const auto& expected, size_t size) {
     ASSERT_EQ(expected.size(), size);
@@ -87,7 +85,7 @@ TEST_F(GrpcServerTest, ScoreCarriesEveryArray) {
 
 TEST_F(GrpcServerTest, ClientOfARequestIsThePeersAddress) {
   Ready();
-  ASSERT_TRUE(Score().ok());
+  ASSERT_OK(Score());
   grpc::ClientContext context;
   auto stream = stub_->ScoreStream(&context);
   v1::ScoreStreamResponse answer;
@@ -113,12 +111,11 @@ TEST_F(GrpcServerTest, FullQueueSaysWhenToComeBack) {
   fake_ = MakeFakeModel(false, std::make_unique<FakeEngine>(limits));
   Ready();
   fake_.engine->Hold(true);
-  std::thread first([&] { EXPECT_TRUE(Score().ok()); });
+  std::thread first([&] { EXPECT_OK(Score()); });
   fake_.engine->WaitForQueued(1);
   grpc::ClientContext context;
   v1::ScoreResponse response;
-  const grpc::Status status = stub_->Score(&context, MakeScoreRequest(), &response);
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_ERROR(stub_->Score(&context, MakeScoreRequest(), &response), kResourceExhausted, "");
   const auto& trailers = context.GetServerTrailingMetadata();
   const auto pushback = trailers.find(kRetryPushbackKey);
   ASSERT_NE(pushback, trailers.end());
@@ -132,9 +129,7 @@ TEST_F(GrpcServerTest, AnswersThatWouldNotFitInMemoryAreRefused) {
   fake_.engine->Hold(true);
   const ByteBudget::Reservation most =
       state_.message_budget().TryReserve(state_.message_budget().max_bytes() - 100);
-  const grpc::Status status = Score();
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_THAT(status.error_message(), HasSubstr("max_message_memory_bytes"));
+  EXPECT_ERROR(Score(), kResourceExhausted, "max_message_memory_bytes");
 }
 
 TEST_F(GrpcServerTest, DeadlineReachesTheEngineAndCancels) {
@@ -145,27 +140,24 @@ TEST_F(GrpcServerTest, DeadlineReachesTheEngineAndCancels) {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + limit);
     v1::ScoreResponse response;
-    EXPECT_EQ(stub_->Score(&context, MakeScoreRequest(), &response).error_code(),
-              grpc::StatusCode::DEADLINE_EXCEEDED);
+    EXPECT_ERROR(stub_->Score(&context, MakeScoreRequest(), &response), kDeadlineExceeded, "");
   }
   fake_.engine->WaitForCancels(1);
-  EXPECT_LT(fake_.engine->last_deadline(), absl::Now() + absl::Seconds(10));
+  EXPECT_LT(fake_.engine->seen().back().deadline, absl::Now() + absl::Seconds(10));
 }
 
 TEST_F(GrpcServerTest, EngineErrorsKeepTheirCode) {
   Ready();
   fake_.engine->FailWith(Internal("device lost"));
-  const grpc::Status status = Score();
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::INTERNAL);
-  EXPECT_THAT(status.error_message(), HasSubstr("device lost"));
+  EXPECT_ERROR(Score(), kInternal, "device lost");
 }
 
 TEST_F(GrpcServerTest, OversizedMessageIsRefusedAndTheServerLives) {
   Ready();
   v1::ScoreRequest request = MakeScoreRequest();
   request.mutable_token_ids()->Resize(kMaxMessageBytes / 4 + 1, 0);
-  EXPECT_EQ(Score(request).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_TRUE(Score().ok());
+  EXPECT_ERROR(Score(request), kResourceExhausted, "");
+  EXPECT_OK(Score());
 }
 
 TEST_F(GrpcServerTest, HealthTellsReadyFromAlive) {

@@ -50,7 +50,7 @@ TEST_F(GrpcStreamTest, StreamAnswersEachRequestOnce) {
     }
   }
   writer.join();
-  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_OK(stream->Finish());
   EXPECT_EQ(answered.size(), static_cast<size_t>(kNumRequests));
   EXPECT_EQ(num_errors, 6);
 }
@@ -72,7 +72,7 @@ TEST_F(GrpcStreamTest, StreamHoldsABoundedNumberInTheEngine) {
   v1::ScoreStreamResponse response;
   while (stream->Read(&response)) ++num_answers;
   writer.join();
-  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_OK(stream->Finish());
   EXPECT_EQ(num_answers, kNumRequests);
   EXPECT_EQ(fake_.engine->max_queued(), 64u);
 }

@@ -17,30 +17,25 @@ using ReflectionResponse = grpc::reflection::v1::ServerReflectionResponse;
 class ReflectionTest : public GrpcServerFixture {
  protected:
   void SetUp() override {}
-  void Start() {
-    const GrpcServerOptions options = {.reflection = true};
-    Listen(options);
-  }
-  // Sends the requests on one stream, one after another.
+  // Asks for the list of services and for the file of the symbol, on one stream.
   template <typename Service, typename Request, typename Response>
-  grpc::Status Ask(const std::vector<Request>& requests, std::vector<Response>* responses) {
+  absl::StatusOr<std::vector<Response>> ListAndFind(const std::string& symbol) {
     const auto stub = Service::NewStub(channel_);
     grpc::ClientContext context;
     const auto stream = stub->ServerReflectionInfo(&context);
-    for (const Request& request : requests) {
-      Response response;
-      if (!stream->Write(request) || !stream->Read(&response)) break;
-      responses->push_back(response);
-    }
-    stream->WritesDone();
-    return stream->Finish();
-  }
-  template <typename Version1>
-  static std::vector<Version1> ListAndFind(const std::string& symbol) {
-    std::vector<Version1> requests(2);
+    std::vector<Request> requests(2);
     requests[0].set_list_services("");
     requests[1].set_file_containing_symbol(symbol);
-    return requests;
+    std::vector<Response> responses(2);
+    for (size_t i = 0; i < 2; ++i)
+      EXPECT_TRUE(stream->Write(requests[i]) && stream->Read(&responses[i])) << i;
+    stream->WritesDone();
+    TAOPD_RETURN_IF_ERROR(StatusOf(stream->Finish()));
+    return responses;
+  }
+  absl::StatusOr<std::vector<ReflectionResponse>> ListAndFind(const std::string& symbol) {
+    return ListAndFind<grpc::reflection::v1::ServerReflection, ReflectionRequest,
+                       ReflectionResponse>(symbol);
   }
 };
 
@@ -48,20 +43,14 @@ TEST_F(ReflectionTest, IsNotServedUnlessAskedFor) {
   Listen({});
   for (const char* version : {"v1", "v1alpha"}) {
     const std::string service = Concat("/grpc.reflection.", version, ".ServerReflection");
-    std::string answer;
-    EXPECT_EQ(Call(service + "/ServerReflectionInfo", "", &answer).error_code(),
-              grpc::StatusCode::UNIMPLEMENTED)
+    EXPECT_EQ(Call(service + "/ServerReflectionInfo", "").status().code(), kUnimplemented)
         << version;
   }
 }
 
 TEST_F(ReflectionTest, NamesAndDescribesTheServices) {
-  Start();
-  std::vector<ReflectionResponse> responses;
-  const grpc::Status status = Ask<grpc::reflection::v1::ServerReflection>(
-      ListAndFind<ReflectionRequest>("taopd.v1.Teacher.Score"), &responses);
-  ASSERT_TRUE(status.ok()) << status.error_message();
-  ASSERT_EQ(responses.size(), 2u);
+  Listen({.reflection = true});
+  ASSERT_OK_AND_ASSIGN(const auto responses, ListAndFind("taopd.v1.Teacher.Score"));
   std::vector<std::string> names;
   for (const auto& service : responses[0].list_services_response().service())
     names.push_back(service.name());
@@ -83,21 +72,16 @@ TEST_F(ReflectionTest, NamesAndDescribesTheServices) {
 
 // Every service that is listed can be described, in both versions.
 TEST_F(ReflectionTest, TheOlderVersionSaysTheSame) {
-  using Request = grpc::reflection::v1alpha::ServerReflectionRequest;
-  Start();
-  std::vector<grpc::reflection::v1alpha::ServerReflectionResponse> old;
-  ASSERT_TRUE((
-      Ask<grpc::reflection::v1alpha::ServerReflection>(ListAndFind<Request>("vllm.Inference"), &old)
-          .ok()));
-  ASSERT_EQ(old.size(), 2u);
+  namespace v1alpha = grpc::reflection::v1alpha;
+  Listen({.reflection = true});
+  const auto answer = ListAndFind<v1alpha::ServerReflection, v1alpha::ServerReflectionRequest,
+                                  v1alpha::ServerReflectionResponse>("vllm.Inference");
+  ASSERT_OK_AND_ASSIGN(const auto old, answer);
   // inference.proto imports another file.
   EXPECT_EQ(old[1].file_descriptor_response().file_descriptor_proto_size(), 2);
   ASSERT_EQ(old[0].list_services_response().service_size(), 6);
   for (const auto& service : old[0].list_services_response().service()) {
-    std::vector<ReflectionResponse> described;
-    ASSERT_TRUE((Ask<grpc::reflection::v1::ServerReflection>(
-                     ListAndFind<ReflectionRequest>(service.name()), &described)
-                     .ok()));
+    ASSERT_OK_AND_ASSIGN(const auto described, ListAndFind(service.name()));
     EXPECT_TRUE(described[1].has_file_descriptor_response()) << service.name();
   }
 }

@@ -8,12 +8,15 @@
 #include <string>
 #include <vector>
 
+#include "tests/server/grpc/grpc_status.h"
+
 namespace taopd::testing {
 
 // A unary call with the message as bytes, and `authorizations` as its authorization metadata.
-inline grpc::Status UnaryCall(const std::shared_ptr<grpc::Channel>& channel,
-                              const std::string& method, const std::string& bytes,
-                              const std::vector<std::string>& authorizations, std::string* answer) {
+// Returns the answer.
+inline absl::StatusOr<std::string> UnaryCall(const std::shared_ptr<grpc::Channel>& channel,
+                                             const std::string& method, const std::string& bytes,
+                                             const std::vector<std::string>& authorizations = {}) {
   grpc::Slice slice(bytes);
   grpc::ByteBuffer request(&slice, 1), response;
   grpc::ClientContext context;
@@ -27,13 +30,13 @@ inline grpc::Status UnaryCall(const std::shared_ptr<grpc::Channel>& channel,
   void* tag;
   bool ok;
   queue.Next(&tag, &ok);
+  TAOPD_RETURN_IF_ERROR(StatusOf(status));
   std::vector<grpc::Slice> slices;
-  if (status.ok()) response.Dump(&slices);
-  answer->clear();
-  for (const grpc::Slice& part : slices) {
-    answer->append(reinterpret_cast<const char*>(part.begin()), part.size());
-  }
-  return status;
+  response.Dump(&slices);
+  std::string answer;
+  for (const grpc::Slice& part : slices)
+    answer.append(reinterpret_cast<const char*>(part.begin()), part.size());
+  return answer;
 }
 
 }  // namespace taopd::testing

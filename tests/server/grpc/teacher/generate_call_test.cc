@@ -21,17 +21,9 @@ class GenerateCallTest : public GrpcServerFixture {
     request.set_ignore_eos(true);
     return request;
   }
-  // The messages and the status of a call.
-  std::vector<v1::GenerateResponse> Call(const v1::GenerateRequest& request, grpc::Status* status) {
+  absl::StatusOr<std::vector<v1::GenerateResponse>> Generate(const v1::GenerateRequest& request) {
     grpc::ClientContext context;
-    return ReadAll(stub_->Generate(&context, request), status);
-  }
-  void ExpectRefused(const v1::GenerateRequest& request, grpc::StatusCode code,
-                     const std::string& text) {
-    grpc::Status status;
-    EXPECT_TRUE(Call(request, &status).empty());
-    EXPECT_EQ(status.error_code(), code) << status.error_message();
-    EXPECT_THAT(status.error_message(), HasSubstr(text));
+    return ReadAll(stub_->Generate(&context, request));
   }
   static GeneratedTokens Expected(const v1::GenerateRequest& request) {
     InferenceRequest inference;
@@ -51,9 +43,7 @@ TEST_F(GenerateCallTest, OneMessagePerSequenceWithTokensAndLogProbs) {
   request.set_n(3);
   request.set_seed(40);
   request.set_raw_logprobs(true);
-  grpc::Status status;
-  const auto messages = Call(request, &status);
-  ASSERT_TRUE(status.ok()) << status.error_message();
+  ASSERT_OK_AND_ASSIGN(const auto messages, Generate(request));
   ASSERT_EQ(messages.size(), 3u);
   const GeneratedTokens expected = Expected(request);
   std::set<uint32_t> indices;
@@ -77,9 +67,7 @@ TEST_F(GenerateCallTest, StreamedTokensComeOneByOneAndTheLastMessageHasNone) {
   v1::GenerateRequest request = Request();
   request.set_stream_tokens(true);
   request.set_raw_logprobs(true);
-  grpc::Status status;
-  const auto messages = Call(request, &status);
-  ASSERT_TRUE(status.ok()) << status.error_message();
+  ASSERT_OK_AND_ASSIGN(const auto messages, Generate(request));
   const GeneratedTokens expected = Expected(request);
   ASSERT_EQ(messages.size(), expected.ids.size() + 1);
   for (size_t i = 0; i < expected.ids.size(); ++i) {
@@ -93,7 +81,7 @@ TEST_F(GenerateCallTest, StreamedTokensComeOneByOneAndTheLastMessageHasNone) {
 }
 
 TEST_F(GenerateCallTest, RefusalsNameTheField) {
-  ExpectRefused(Request(), grpc::StatusCode::UNAVAILABLE, "loading");
+  EXPECT_ERROR(Generate(Request()), kUnavailable, "loading");
   Ready();
   using Edit = std::function<void(v1::GenerateRequest*)>;
   const std::pair<std::string, Edit> cases[] = {
@@ -105,11 +93,11 @@ TEST_F(GenerateCallTest, RefusalsNameTheField) {
   for (const auto& [text, edit] : cases) {
     v1::GenerateRequest request = Request();
     edit(&request);
-    ExpectRefused(request, grpc::StatusCode::INVALID_ARGUMENT, text);
+    EXPECT_ERROR(Generate(request), kInvalidArgument, text);
   }
   v1::GenerateRequest request = Request();
   request.set_expected_revision("another");
-  ExpectRefused(request, grpc::StatusCode::FAILED_PRECONDITION, "expected_revision another");
+  EXPECT_ERROR(Generate(request), kFailedPrecondition, "expected_revision another");
 }
 
 // Each sequence has a copy of the fields.
@@ -121,8 +109,8 @@ TEST_F(GenerateCallTest, CopiesOfTheFieldsAreCountedAndLimited) {
   v1::GenerateRequest request = Request();
   for (int32_t id = 0; id < 70000; ++id) request.mutable_sampling()->add_allowed_token_ids(id);
   request.set_n(1024);
-  ExpectRefused(request, grpc::StatusCode::INVALID_ARGUMENT,
-                "the sampling fields and the stop strings of all choices may take");
+  EXPECT_ERROR(Generate(request), kInvalidArgument,
+               "the sampling fields and the stop strings of all choices may take");
   request.set_n(8);
   const auto admitted = AdmitGeneration(request, {.client = "client"}, state_);
   ASSERT_OK(admitted);
@@ -169,9 +157,8 @@ TEST_F(GenerateCallTest, AcceptedWorkIsAnsweredBeforeTheServerEnds) {
   Ready();
   fake_.engine->Hold(true);
   std::thread client([&] {
-    grpc::Status status;
-    EXPECT_EQ(Call(Request(), &status).size(), 1u);
-    EXPECT_TRUE(status.ok()) << status.error_message();
+    ASSERT_OK_AND_ASSIGN(const auto messages, Generate(Request()));
+    EXPECT_EQ(messages.size(), 1u);
   });
   fake_.engine->WaitForQueued(1);
   std::thread end([&] { ShutDown(); });
@@ -194,9 +181,7 @@ TEST_F(GenerateCallTest, CancelsAtRandomMomentsLeaveNothingBehind) {
     context.TryCancel();
     reader->Finish();
   }
-  grpc::Status status;
-  Call(request, &status);
-  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_OK(Generate(request));
   ShutDown();
   EXPECT_EQ(state_.message_budget().num_used(), 0);
 }

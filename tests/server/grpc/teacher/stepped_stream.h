@@ -19,6 +19,7 @@
 #include "server/grpc/calls/message_bytes.h"
 #include "server/grpc/teacher/score_stream.h"
 #include "tests/server/fake_engine.h"
+#include "tests/server/grpc/grpc_status.h"
 #include "tests/server/grpc/score_requests.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/stub_engine.h"

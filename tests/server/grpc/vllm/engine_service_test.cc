@@ -28,28 +28,19 @@ class VllmEngineServiceTest : public GrpcServerFixture {
     request.mutable_sampling_params()->set_ignore_eos(true);
     return request;
   }
-  grpc::Status Generate(const engine::GenerateRequest& request,
-                        std::vector<engine::GenerateResponse>* messages) {
+  absl::StatusOr<std::vector<engine::GenerateResponse>> Generate(
+      const engine::GenerateRequest& request) {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
-    grpc::Status status;
-    *messages = ReadAll(gateway_->Generate(&context, request), &status);
-    return status;
+    return ReadAll(gateway_->Generate(&context, request));
   }
-  // Expects an answer to the request, and returns the complete message of its first sequence.
+  // Expects one message as the answer to the request, and returns it.
   engine::GenerateComplete Complete(const engine::GenerateRequest& request) {
-    std::vector<engine::GenerateResponse> messages;
-    const grpc::Status status = Generate(request, &messages);
-    EXPECT_TRUE(status.ok()) << status.error_message();
-    EXPECT_EQ(messages.size(), 1u);
-    return messages.empty() ? engine::GenerateComplete() : messages[0].complete();
-  }
-  void ExpectRefused(const engine::GenerateRequest& request, const std::string& text) {
-    std::vector<engine::GenerateResponse> messages;
-    const grpc::Status status = Generate(request, &messages);
-    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << text;
-    EXPECT_THAT(status.error_message(), HasSubstr(text));
-    EXPECT_TRUE(messages.empty());
+    const auto messages = Generate(request);
+    EXPECT_OK(messages);
+    if (!messages.ok()) return {};
+    EXPECT_EQ(messages->size(), 1u);
+    return messages->empty() ? engine::GenerateComplete() : messages->front().complete();
   }
   std::vector<uint32_t> Greedy() {
     InferenceRequest request = {.token_ids = {3, 5, 7, 2}};
@@ -76,8 +67,7 @@ TEST_F(VllmEngineServiceTest, OneMessageHoldsTheWholeAnswer) {
   EXPECT_EQ(complete.completion_tokens(), 3u);
   EXPECT_EQ(complete.matched_stop_case(), engine::GenerateComplete::MATCHED_STOP_NOT_SET);
 
-  const ScoreParams params = {.top_k = 2};
-  const ScoreRows rows = FakeScore({3, 5, 7, 2}, params);
+  const ScoreRows rows = FakeScore({3, 5, 7, 2}, {.top_k = 2});
   const engine::InputLogProbs& input = complete.input_logprobs();
   EXPECT_THAT(input.token_ids(), ElementsAre(3, 5, 7, 2));
   ASSERT_EQ(input.token_logprobs_size(), 4);
@@ -131,8 +121,7 @@ TEST_F(VllmEngineServiceTest, AStreamHasAChunkPerTokenAndACompleteMessagePerSequ
   request.mutable_sampling_params()->set_temperature(0.5f);
   request.mutable_sampling_params()->set_logprobs(1);
   request.mutable_sampling_params()->set_seed(-5);
-  std::vector<engine::GenerateResponse> messages;
-  ASSERT_TRUE(Generate(request, &messages).ok());
+  ASSERT_OK_AND_ASSIGN(const auto messages, Generate(request));
   std::map<uint32_t, std::vector<uint32_t>> ids;
   std::map<uint32_t, int> num_complete;
   for (const engine::GenerateResponse& message : messages) {
@@ -165,8 +154,7 @@ TEST_F(VllmEngineServiceTest, PromptLogProbsAreInTheFirstChunkOfAStream) {
   engine::GenerateRequest request = Request();
   request.set_stream(true);
   request.mutable_sampling_params()->set_prompt_logprobs(1);
-  std::vector<engine::GenerateResponse> messages;
-  ASSERT_TRUE(Generate(request, &messages).ok());
+  ASSERT_OK_AND_ASSIGN(const auto messages, Generate(request));
   ASSERT_EQ(messages.size(), 2u);
   EXPECT_THAT(messages[0].chunk().token_ids(), ElementsAreArray(Greedy()));
   EXPECT_EQ(messages[0].chunk().input_logprobs().token_logprobs_size(), 4);
@@ -247,7 +235,7 @@ TEST_F(VllmEngineServiceTest, WhatCannotBeHonoredIsRefusedByName) {
   for (const auto& [text, edit] : cases) {
     engine::GenerateRequest request = Request();
     edit(&request);
-    ExpectRefused(request, text);
+    EXPECT_ERROR(Generate(request), kInvalidArgument, text);
   }
 }
 
@@ -258,8 +246,7 @@ TEST_F(VllmEngineServiceTest, AbortEndsAllSequencesOfARequest) {
     engine::GenerateRequest request = Request();
     request.mutable_sampling_params()->set_n(3);
     request.mutable_sampling_params()->set_temperature(0.5f);
-    std::vector<engine::GenerateResponse> messages;
-    EXPECT_EQ(Generate(request, &messages).error_code(), grpc::StatusCode::CANCELLED);
+    EXPECT_EQ(Generate(request).status().code(), kCancelled);
   });
   fake_.engine->WaitForQueued(3);
   engine::AbortRequest abort;
@@ -267,28 +254,26 @@ TEST_F(VllmEngineServiceTest, AbortEndsAllSequencesOfARequest) {
   abort.add_request_ids("r");
   engine::AbortResponse done;
   grpc::ClientContext context;
-  EXPECT_TRUE(gateway_->Abort(&context, abort, &done).ok());
+  EXPECT_OK(gateway_->Abort(&context, abort, &done));
   call.join();
 }
 
 TEST_F(VllmEngineServiceTest, AGatewayLearnsWhatIsServed) {
   engine::HealthCheckResponse health;
   grpc::ClientContext contexts[6];
-  ASSERT_TRUE(gateway_->HealthCheck(&contexts[0], {}, &health).ok());
+  ASSERT_OK(gateway_->HealthCheck(&contexts[0], {}, &health));
   EXPECT_FALSE(health.healthy());
   EXPECT_FALSE(health.message().empty());
   engine::GetModelInfoResponse model;
-  EXPECT_EQ(gateway_->GetModelInfo(&contexts[1], {}, &model).error_code(),
-            grpc::StatusCode::UNAVAILABLE);
+  EXPECT_ERROR(gateway_->GetModelInfo(&contexts[1], {}, &model), kUnavailable, "");
   fake_.model->model_config_json =
       R"({"model_type":"llama","architectures":["LlamaForCausalLM"],"eos_token_id":[2,7],"bos_token_id":1})";
   fake_.model->sampling_defaults.temperature = 0.5f;
-  const EngineStats stats = {.num_running = 2, .kv_blocks_in_use = 1, .num_kv_blocks = 4};
-  fake_.engine->SetStats(stats);
+  fake_.engine->SetStats({.num_running = 2, .kv_blocks_in_use = 1, .num_kv_blocks = 4});
   Ready();
-  ASSERT_TRUE(gateway_->HealthCheck(&contexts[2], {}, &health).ok());
+  ASSERT_OK(gateway_->HealthCheck(&contexts[2], {}, &health));
   EXPECT_TRUE(health.healthy()) << health.message();
-  ASSERT_TRUE(gateway_->GetModelInfo(&contexts[3], {}, &model).ok());
+  ASSERT_OK(gateway_->GetModelInfo(&contexts[3], {}, &model));
   EXPECT_EQ(model.model_path(), "/models/fake");
   EXPECT_EQ(model.tokenizer_path(), "/models/fake");
   EXPECT_EQ(model.served_model_name(), "fake");
@@ -302,12 +287,12 @@ TEST_F(VllmEngineServiceTest, AGatewayLearnsWhatIsServed) {
   EXPECT_EQ(model.pad_token_id(), 0);
   EXPECT_EQ(model.default_sampling_params_json(), "{\"temperature\":0.5}");
   engine::GetServerInfoResponse server;
-  ASSERT_TRUE(gateway_->GetServerInfo(&contexts[4], {}, &server).ok());
+  ASSERT_OK(gateway_->GetServerInfo(&contexts[4], {}, &server));
   EXPECT_EQ(server.server_type(), "vllm-grpc");
   EXPECT_EQ(server.active_requests(), 2u);
   EXPECT_EQ(server.data_parallel_size(), 1);
   engine::GetLoadsResponse loads;
-  ASSERT_TRUE(gateway_->GetLoads(&contexts[5], {}, &loads).ok());
+  ASSERT_OK(gateway_->GetLoads(&contexts[5], {}, &loads));
   ASSERT_EQ(loads.loads_size(), 1);
   EXPECT_EQ(loads.loads(0).num_running_reqs(), 2);
   EXPECT_EQ(loads.loads(0).token_usage(), 0.25);

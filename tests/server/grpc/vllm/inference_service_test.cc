@@ -6,7 +6,6 @@
 #include "proto/vllm/inference.grpc.pb.h"
 #include "server/grpc/vllm/inference_request.h"
 #include "tests/server/grpc/grpc_server_fixture.h"
-#include "tests/support/status_matchers.h"
 
 namespace taopd::testing {
 namespace {
@@ -27,21 +26,11 @@ class VllmServiceTest : public GrpcServerFixture {
     request.mutable_response()->set_output_token_ids(true);
     return request;
   }
-  grpc::Status Generate(const vllm::GenerateRequest& request, vllm::GenerateResponse* response) {
+  absl::StatusOr<vllm::GenerateResponse> Generate(const vllm::GenerateRequest& request) {
     grpc::ClientContext context;
-    return inference_->Generate(&context, request, response);
-  }
-  std::vector<vllm::GenerateResponse> Stream(const vllm::GenerateRequest& request,
-                                             grpc::Status* status) {
-    grpc::ClientContext context;
-    return ReadAll(inference_->GenerateStream(&context, request), status);
-  }
-  void ExpectRefused(const vllm::GenerateRequest& request, grpc::StatusCode code,
-                     const std::string& text) {
     vllm::GenerateResponse response;
-    const grpc::Status status = Generate(request, &response);
-    EXPECT_EQ(status.error_code(), code) << status.error_message();
-    EXPECT_THAT(status.error_message(), HasSubstr(text));
+    TAOPD_RETURN_IF_ERROR(StatusOf(inference_->Generate(&context, request, &response)));
+    return response;
   }
 
   std::unique_ptr<vllm::Inference::Stub> inference_;
@@ -53,11 +42,8 @@ TEST_F(VllmServiceTest, PromptLogProbsAreFlatArrays) {
   vllm::GenerateRequest request = Request();
   request.mutable_response()->set_prompt_logprobs(true);
   request.mutable_response()->mutable_prompt_candidates()->set_top_n(2);
-  vllm::GenerateResponse response;
-  const grpc::Status status = Generate(request, &response);
-  ASSERT_TRUE(status.ok()) << status.error_message();
-  const ScoreParams params = {.top_k = 2, .rank = true};
-  const ScoreRows rows = FakeScore({3, 5, 7, 2}, params);
+  ASSERT_OK_AND_ASSIGN(const vllm::GenerateResponse response, Generate(request));
+  const ScoreRows rows = FakeScore({3, 5, 7, 2}, {.top_k = 2, .rank = true});
   const vllm::PromptInfo& info = response.prompt_info();
   ASSERT_EQ(info.logprobs_size(), 4);
   for (int r = 0; r < 3; ++r) {
@@ -78,13 +64,11 @@ TEST_F(VllmServiceTest, AStreamHoldsWhatTheUnaryAnswerHolds) {
     vllm::GenerateRequest request = Request();
     request.mutable_response()->set_output_logprobs(true);
     request.mutable_response()->set_prompt_logprobs(prompt_logprobs);
-    vllm::GenerateResponse whole;
-    ASSERT_TRUE(Generate(request, &whole).ok());
-    grpc::Status status;
-    const auto messages = Stream(request, &status);
-    ASSERT_TRUE(status.ok()) << status.error_message();
-    ASSERT_GE(messages.size(), 2u);
-    EXPECT_EQ(messages.size(), prompt_logprobs ? 2u : 4u);
+    ASSERT_OK_AND_ASSIGN(const vllm::GenerateResponse whole, Generate(request));
+    grpc::ClientContext context;
+    ASSERT_OK_AND_ASSIGN(const auto messages,
+                         ReadAll(inference_->GenerateStream(&context, request)));
+    ASSERT_EQ(messages.size(), prompt_logprobs ? 2u : 4u);
     EXPECT_TRUE(messages[0].has_prompt_info());
     EXPECT_FALSE(messages[0].has_outputs());
     EXPECT_EQ(messages[0].prompt_info().SerializeAsString(),
@@ -107,19 +91,18 @@ TEST_F(VllmServiceTest, TextPromptsAndDefaultsReachTheEngine) {
   Ready();
   vllm::GenerateRequest request = Request();
   request.set_text("cab");
-  vllm::GenerateResponse response;
-  ASSERT_TRUE(Generate(request, &response).ok());
+  ASSERT_OK(Generate(request));
   EXPECT_THAT(fake_.engine->seen().back().token_ids, ElementsAre(1, 2, 0, 1));
   // Without a temperature it is greedy; without a number of tokens, what the context leaves.
   request = Request();
   request.clear_stopping();
-  ASSERT_TRUE(Generate(request, &response).ok());
+  ASSERT_OK(Generate(request));
   EXPECT_EQ(fake_.engine->seen().back().sampling->temperature, 0.0f);
   EXPECT_EQ(fake_.engine->seen().back().sampling->max_new_tokens, 60);
   request.mutable_kv()->set_bypass_prefix_cache(true);
-  ASSERT_TRUE(Generate(request, &response).ok());
+  ASSERT_OK(Generate(request));
   const std::string first_salt = fake_.engine->seen().back().cache_salt;
-  ASSERT_TRUE(Generate(request, &response).ok());
+  ASSERT_OK(Generate(request));
   EXPECT_NE(fake_.engine->seen().back().cache_salt, first_salt);
 }
 
@@ -146,11 +129,11 @@ TEST_F(VllmServiceTest, WhatCannotBeHonoredIsRefusedByName) {
   for (const auto& [text, edit] : cases) {
     vllm::GenerateRequest request = Request();
     edit(&request);
-    ExpectRefused(request, grpc::StatusCode::INVALID_ARGUMENT, text);
+    EXPECT_ERROR(Generate(request), kInvalidArgument, text);
   }
   vllm::GenerateRequest request = Request();
   request.set_model("other");
-  ExpectRefused(request, grpc::StatusCode::NOT_FOUND, "model `other` not found");
+  EXPECT_ERROR(Generate(request), kNotFound, "model `other` not found");
 }
 
 // Each sequence has a copy of the fields and of the stop strings.
@@ -182,11 +165,8 @@ TEST_F(VllmServiceTest, AbortEndsTheClientsRequestsOfAnId) {
   ASSERT_OK(state_.trusted_proxies().Set({"127.0.0.0/8", "::1"}));
   for (const bool is_own : {true, false}) {
     fake_.engine->Hold(true);
-    std::thread call([&] {
-      vllm::GenerateResponse response;
-      EXPECT_EQ(Generate(Request(), &response).error_code(),
-                is_own ? grpc::StatusCode::CANCELLED : grpc::StatusCode::OK);
-    });
+    std::thread call(
+        [&] { EXPECT_EQ(Generate(Request()).status().code(), is_own ? kCancelled : kOk); });
     fake_.engine->WaitForQueued(1);
     vllm::AbortRequest abort;
     abort.add_request_ids("unknown");
@@ -194,7 +174,7 @@ TEST_F(VllmServiceTest, AbortEndsTheClientsRequestsOfAnId) {
     vllm::AbortResponse done;
     grpc::ClientContext context;
     if (!is_own) context.AddMetadata("x-forwarded-for", "192.0.2.7");
-    EXPECT_TRUE(control_->Abort(&context, abort, &done).ok());
+    EXPECT_OK(control_->Abort(&context, abort, &done));
     fake_.engine->Hold(false);
     call.join();
   }
@@ -203,24 +183,20 @@ TEST_F(VllmServiceTest, AbortEndsTheClientsRequestsOfAnId) {
 TEST_F(VllmServiceTest, InfoSaysWhatIsServed) {
   vllm::ServerInfo server;
   vllm::ModelInfo model;
-  {
-    grpc::ClientContext context;
-    EXPECT_EQ(control_->GetServerInfo(&context, {}, &server).error_code(),
-              grpc::StatusCode::UNAVAILABLE);
-  }
+  grpc::ClientContext contexts[4];
+  EXPECT_ERROR(control_->GetServerInfo(&contexts[3], {}, &server), kUnavailable, "");
   fake_.model->tensor_parallel_size = 4;
   Ready();
-  grpc::ClientContext contexts[3];
-  ASSERT_TRUE(control_->GetServerInfo(&contexts[0], {}, &server).ok());
+  ASSERT_OK(control_->GetServerInfo(&contexts[0], {}, &server));
   EXPECT_EQ(server.api_version(), "vllm");
   EXPECT_EQ(server.max_model_len(), 64u);
   EXPECT_EQ(server.max_running_requests(), 16u);
   EXPECT_EQ(server.parallelism().tensor_parallel_size(), 4u);
-  ASSERT_TRUE(control_->GetModelInfo(&contexts[1], {}, &model).ok());
+  ASSERT_OK(control_->GetModelInfo(&contexts[1], {}, &model));
   EXPECT_EQ(model.served_model_name(), "fake");
   EXPECT_TRUE(model.supports_text_input());
   vllm::GetWeightVersionResponse version;
-  ASSERT_TRUE(control_->GetWeightVersion(&contexts[2], {}, &version).ok());
+  ASSERT_OK(control_->GetWeightVersion(&contexts[2], {}, &version));
   EXPECT_EQ(version.weight_version(), fake_.model->revision);
 }
 
