@@ -12,7 +12,6 @@
 
 #include "tests/integration/teacher/teacher_binary_fixture.h"
 #include "tests/server/grpc/guard/raw_http2.h"
-#include "tests/support/status_matchers.h"
 
 namespace taopd::testing {
 namespace {
@@ -36,20 +35,12 @@ class HostileGrpcTest : public TeacherBinaryFixture {
  protected:
   // Makes a call on a new connection, and a probe.
   void ExpectServes(const std::string& key = "") {
-    grpc::ChannelArguments arguments;
-    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    const auto stub = v1::Teacher::NewStub(
-        grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(teacher_->grpc_port()),
-                                  grpc::InsecureChannelCredentials(), arguments));
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(absl::Now() + kMaxCallTime));
     if (!key.empty()) context.AddMetadata("authorization", "Bearer " + key);
     v1::ScoreResponse response;
-    const grpc::Status status = stub->Score(&context, MakeRequest({1, 403, 407}, 1, 2), &response);
-    EXPECT_TRUE(status.ok()) << status.error_message();
-    const auto health = httplib::Client("127.0.0.1", teacher_->http_port()).Get("/health");
-    ASSERT_TRUE(health);
-    EXPECT_EQ(health->status, 200);
+    EXPECT_OK(Connect(*teacher_)->Score(&context, MakeRequest({1, 403, 407}, 1, 2), &response));
+    BodyOf(httplib::Client("127.0.0.1", teacher_->http_port()).Get("/health"));
   }
   // Runs `attack` on `num_threads` threads while calls are served. Returns the growth of the
   // memory.

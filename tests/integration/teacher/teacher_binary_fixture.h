@@ -13,7 +13,9 @@
 #include "common/wire/teacher_protocol.h"
 #include "proto/taopd/v1/teacher.grpc.pb.h"
 #include "tests/integration/teacher/teacher_process.h"
+#include "tests/server/grpc/grpc_status.h"
 #include "tests/support/process_usage.h"
+#include "tests/support/status_matchers.h"
 
 namespace taopd::testing {
 
@@ -28,12 +30,16 @@ inline Golden LoadGolden() {
   return {golden["ids"].get<std::vector<uint32_t>>(), golden["top5"]};
 }
 
-inline std::unique_ptr<v1::Teacher::Stub> Connect(const TeacherProcess& teacher) {
+// A connection of its own.
+inline std::shared_ptr<grpc::Channel> NewChannel(const TeacherProcess& teacher) {
   grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetMaxReceiveMessageSize(static_cast<int>(kMaxMessageBytes));
-  return v1::Teacher::NewStub(
-      grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(teacher.grpc_port()),
-                                grpc::InsecureChannelCredentials(), arguments));
+  return grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(teacher.grpc_port()),
+                                   grpc::InsecureChannelCredentials(), arguments);
+}
+inline std::unique_ptr<v1::Teacher::Stub> Connect(const TeacherProcess& teacher) {
+  return v1::Teacher::NewStub(NewChannel(teacher));
 }
 
 inline v1::ScoreRequest MakeRequest(const std::vector<uint32_t>& ids, uint32_t start,
@@ -54,18 +60,32 @@ class TeacherBinaryFixture : public ::testing::Test {
     teacher_ = std::make_unique<TeacherProcess>(arguments, descriptors_);
     ASSERT_TRUE(teacher_->WaitUntilReady()) << teacher_->Errors();
     stub_ = Connect(*teacher_);
-    http_ = std::make_unique<httplib::Client>("127.0.0.1", teacher_->http_port());
-    http_->set_read_timeout(60);
-    http_->set_tcp_nodelay(true);  // a request is two writes: the second would wait for an ACK
+    http_ = NewClient();
   }
   httplib::Result Complete(const nlohmann::json& body) {
     return http_->Post("/v1/completions", body.dump(), "application/json");
   }
-  grpc::Status Score(const v1::ScoreRequest& request, v1::ScoreResponse* response) {
+  absl::StatusOr<v1::ScoreResponse> Score(const v1::ScoreRequest& request) {
     grpc::ClientContext context;
     context.set_wait_for_ready(true);
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
-    return stub_->Score(&context, request, response);
+    v1::ScoreResponse response;
+    TAOPD_RETURN_IF_ERROR(StatusOf(stub_->Score(&context, request, &response)));
+    return response;
+  }
+  // A client of its own, for another thread.
+  std::unique_ptr<httplib::Client> NewClient() {
+    auto client = std::make_unique<httplib::Client>("127.0.0.1", teacher_->http_port());
+    client->set_read_timeout(120);
+    client->set_tcp_nodelay(true);  // a request is two writes: the second would wait for an ACK
+    return client;
+  }
+  // Expects an answer with this status, and returns its body.
+  static std::string BodyOf(const httplib::Result& answer, int status = 200) {
+    EXPECT_TRUE(answer) << httplib::to_string(answer.error());
+    if (!answer) return "";
+    EXPECT_EQ(answer->status, status) << answer->body;
+    return answer->body;
   }
   // Returns the processes that the teacher has started.
   std::vector<pid_t> Children() { return ChildrenOf(teacher_->pid()); }

@@ -1,14 +1,8 @@
 // Tests of the real taopd-teacher on a real model: its numbers, its limits and its shutdown.
-#include <grpcpp/grpcpp.h>
-#include <httplib.h>
-
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "common/wire/teacher_protocol.h"
-#include "proto/taopd/v1/teacher.grpc.pb.h"
 #include "tests/integration/teacher/teacher_binary_fixture.h"
-#include "tests/support/status_matchers.h"
 
 namespace taopd::testing {
 namespace {
@@ -28,9 +22,7 @@ TEST_F(TeacherBinaryTest, ScoresMatchAnIndependentFloat64Forward) {
   const Golden golden = LoadGolden();
   v1::ScoreRequest request = MakeRequest(golden.ids, 1, 5);
   request.mutable_options()->set_rank(true);
-  v1::ScoreResponse response;
-  const grpc::Status status = Score(request, &response);
-  ASSERT_TRUE(status.ok()) << status.error_message();
+  ASSERT_OK_AND_ASSIGN(const v1::ScoreResponse response, Score(request));
   const int num_rows = static_cast<int>(golden.ids.size()) - 1;
   ASSERT_EQ(response.logprobs_size(), num_rows * 5);
   for (int r = 0; r < num_rows; ++r) {
@@ -55,12 +47,10 @@ TEST_F(TeacherBinaryTest, BothProtocolsSayTheSame) {
     ids[i] = static_cast<uint32_t>((ids[i] * 31 + i) % kVocab);  // unlikely tokens
   v1::ScoreRequest request = MakeRequest(ids, 1, kTopK);
   request.mutable_options()->set_rank(true);
-  v1::ScoreResponse response;
-  ASSERT_TRUE(Score(request, &response).ok());
-  const auto answer = Complete(
-      {{"prompt", ids}, {"max_tokens", 1}, {"temperature", 0}, {"prompt_logprobs", kTopK}});
-  ASSERT_EQ(answer->status, 200) << answer->body;
-  const json rows = json::parse(answer->body)["choices"][0]["prompt_logprobs"];
+  ASSERT_OK_AND_ASSIGN(const v1::ScoreResponse response, Score(request));
+  const std::string answer = BodyOf(Complete(
+      {{"prompt", ids}, {"max_tokens", 1}, {"temperature", 0}, {"prompt_logprobs", kTopK}}));
+  const json rows = json::parse(answer)["choices"][0]["prompt_logprobs"];
   ASSERT_EQ(rows.size(), ids.size());
   int num_outside = 0;
   for (size_t t = 1; t < ids.size(); ++t) {
@@ -85,13 +75,12 @@ TEST_F(TeacherBinaryTest, BothProtocolsSayTheSame) {
 TEST_F(TeacherBinaryTest, GreedyCompletionIsTheGoldenContinuation) {
   Start();
   const Golden golden = LoadGolden();
-  const auto answer = Complete({{"prompt", {1}},
-                                {"max_tokens", 100},
-                                {"temperature", 0},
-                                {"logprobs", 5},
-                                {"return_token_ids", true}});
-  ASSERT_EQ(answer->status, 200) << answer->body;
-  const json choice = json::parse(answer->body)["choices"][0];
+  const std::string answer = BodyOf(Complete({{"prompt", {1}},
+                                              {"max_tokens", 100},
+                                              {"temperature", 0},
+                                              {"logprobs", 5},
+                                              {"return_token_ids", true}}));
+  const json choice = json::parse(answer)["choices"][0];
   EXPECT_EQ(choice["token_ids"],
             json(std::vector<uint32_t>(golden.ids.begin() + 1, golden.ids.begin() + 101)));
   for (size_t i = 0; i < 100; ++i) {
@@ -139,8 +128,7 @@ TEST_F(TeacherBinaryTest, PrintsBothPortsOnWhichASecondServerIsRefused) {
     EXPECT_EQ(second.Output(), "");
   }
   EXPECT_TRUE(teacher_->Alive());
-  v1::ScoreResponse response;
-  EXPECT_TRUE(Score(MakeRequest({1, 2}, 1, 1), &response).ok());
+  EXPECT_OK(Score(MakeRequest({1, 2}, 1, 1)));
 }
 
 TEST(TeacherExitTest, BadFlagsAre64) {

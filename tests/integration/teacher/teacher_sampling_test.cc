@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/integration/teacher/teacher_binary_fixture.h"
-#include "tests/support/status_matchers.h"
 
 namespace taopd::testing {
 namespace {
@@ -43,9 +42,7 @@ TEST_F(TeacherSamplingTest, SamplingFieldsAreObeyed) {
   const auto ids_with = [&](const char* field, const json& value) {
     json with = body;
     with[field] = value;
-    const auto answer = Complete(with);
-    EXPECT_EQ(answer->status, 200) << answer->body;
-    return json::parse(answer->body)["choices"][0]["token_ids"].get<std::vector<int>>();
+    return json::parse(BodyOf(Complete(with)))["choices"][0]["token_ids"].get<std::vector<int>>();
   };
   for (const int id : ids_with("allowed_token_ids", {400, 401}))
     EXPECT_TRUE(id == 400 || id == 401) << id;
@@ -70,8 +67,8 @@ TEST_F(TeacherSamplingTest, GenerationConfigHasTheDefaults) {
   const json body = {{"prompt", {1}}, {"max_tokens", 30}, {"return_token_ids", true}, {"seed", 1}};
   const auto ids_of = [&](const std::vector<std::string>& flags) {
     Start(flags, dir.path());
-    const auto answer = Complete(body);
-    return json::parse(answer->body)["choices"][0]["token_ids"].get<std::vector<uint32_t>>();
+    const json answer = json::parse(BodyOf(Complete(body)));
+    return answer["choices"][0]["token_ids"].get<std::vector<uint32_t>>();
   };
   const Golden golden = LoadGolden();
   const std::vector<uint32_t> greedy(golden.ids.begin() + 1, golden.ids.begin() + 31);

@@ -1,6 +1,5 @@
 // Tests of the real taopd-teacher split over several processes: it gives the answers of one
 // process, and it does not outlive any of its ranks.
-#include <grpcpp/grpcpp.h>
 #include <signal.h>
 
 #include <fstream>
@@ -13,7 +12,6 @@ namespace taopd::testing {
 namespace {
 
 using nlohmann::json;
-using ::testing::HasSubstr;
 
 // The processes split the float32 sums differently, over up to 200 positions. Probabilities agree
 // within 1e-5. A log-prob has the rounding error of logits of up to 30, whose spacing in float32 is
@@ -32,17 +30,9 @@ void ExpectSameLogProb(double actual, double expected) {
 class TeacherTensorParallelTest : public TeacherBinaryFixture {
  protected:
   v1::ScoreResponse ScoreOf(const v1::ScoreRequest& request) {
-    v1::ScoreResponse response;
-    const grpc::Status status = Score(request, &response);
-    EXPECT_TRUE(status.ok()) << status.error_message();
-    return response;
-  }
-  json Text(const json& body) {
-    const httplib::Result result = Complete(body);
-    EXPECT_TRUE(result) << "no answer";
-    if (!result) return {};
-    EXPECT_EQ(result->status, 200) << result->body;
-    return json::parse(result->body);
+    const auto response = Score(request);
+    EXPECT_OK(response);
+    return response.value_or(v1::ScoreResponse());
   }
 };
 
@@ -74,7 +64,7 @@ TEST_F(TeacherTensorParallelTest, AnswersAreThoseOfOneProcess) {
   std::vector<v1::ScoreResponse> expected;
   for (const v1::ScoreRequest& request : Requests()) expected.push_back(ScoreOf(request));
   std::vector<json> expected_texts;
-  for (const json& body : Prompts()) expected_texts.push_back(Text(body));
+  for (const json& body : Prompts()) expected_texts.push_back(json::parse(BodyOf(Complete(body))));
   const std::string revision = expected[0].revision();
   EXPECT_EQ(teacher_->Terminate(), 0);
 
@@ -101,7 +91,7 @@ TEST_F(TeacherTensorParallelTest, AnswersAreThoseOfOneProcess) {
     }
     const std::vector<json> bodies = Prompts();
     for (size_t i = 0; i < bodies.size(); ++i) {
-      const json text = Text(bodies[i]);
+      const json text = json::parse(BodyOf(Complete(bodies[i])));
       EXPECT_EQ(text["choices"][0]["token_ids"], expected_texts[i]["choices"][0]["token_ids"])
           << size;
     }
@@ -116,12 +106,10 @@ TEST_F(TeacherTensorParallelTest, LostRankEndsTheTeacher) {
     ASSERT_EQ(ranks.size(), 1u);
     std::thread client;
     if (is_busy) {
-      client = std::thread([this] {
-        httplib::Client http("127.0.0.1", teacher_->http_port());
-        http.set_read_timeout(60);
+      client = std::thread([http = NewClient()] {
         json body = Prompts()[0];
         body["max_tokens"] = 400;
-        while (http.Post("/v1/completions", body.dump(), "application/json")) {
+        while (http->Post("/v1/completions", body.dump(), "application/json")) {
         }
       });
     }
@@ -137,10 +125,8 @@ TEST_F(TeacherTensorParallelTest, AStuckStepFailsHealthAndDoesNotKeepTheProcess)
   Start({"--tensor-parallel-size", "2", "--stall-timeout", "1", "--shutdown-timeout", "1"});
   const pid_t rank = Children().at(0);
   ::kill(rank, SIGSTOP);
-  std::thread client([this] {
-    httplib::Client http("127.0.0.1", teacher_->http_port());
-    http.set_read_timeout(60);
-    EXPECT_FALSE(http.Post("/v1/completions", Prompts()[0].dump(), "application/json"));
+  std::thread client([http = NewClient()] {
+    EXPECT_FALSE(http->Post("/v1/completions", Prompts()[0].dump(), "application/json"));
   });
   std::string unhealthy;
   EXPECT_TRUE(PollUntil(kEnd, [&] {

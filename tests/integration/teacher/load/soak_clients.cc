@@ -95,10 +95,7 @@ SoakClient::SoakClient(const TeacherProcess& teacher, FirstAnswers* answers, uin
 }
 
 void SoakClient::Reconnect() {
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  channel_ = grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(teacher_.grpc_port()),
-                                       grpc::InsecureChannelCredentials(), arguments);
+  channel_ = NewChannel(teacher_);
   stub_ = v1::Teacher::NewStub(channel_);
   http_ = std::make_unique<httplib::Client>("127.0.0.1", teacher_.http_port());
   http_->set_keep_alive(true);
@@ -153,8 +150,7 @@ void SoakClient::Score() {
   const v1::ScoreRequest request = Sequence(kLongest);
   v1::ScoreResponse response;
   grpc::ClientContext context;
-  const grpc::Status status = stub_->Score(&context, request, &response);
-  ASSERT_TRUE(status.ok()) << status.error_message();
+  ASSERT_OK(stub_->Score(&context, request, &response));
   EXPECT_EQ(response.sampled_logprobs_size(), request.token_ids_size() - 1);
   first_answers_->Compare("Score" + request.SerializeAsString(), response.SerializeAsString());
 }
