@@ -63,6 +63,13 @@ inline absl::StatusOr<std::set<int32_t>> AllowedIds(LogitMask& mask,
   return allowed;
 }
 
+// The same, which is expected to work; empty otherwise.
+inline std::set<int32_t> Allowed(LogitMask& mask, const std::vector<int32_t>& ids) {
+  const auto allowed = AllowedIds(mask, ids);
+  EXPECT_OK(allowed);
+  return allowed.value_or(std::set<int32_t>());
+}
+
 inline std::string TextOf(const std::vector<int32_t>& ids) {
   static const std::vector<std::string> bytes = SmallVocabulary();
   std::string text;
