@@ -38,34 +38,33 @@ void KillChild() {
   ASSERT_TRUE(PollUntil(kDeadline, [&] { return ::kill(children[0], 0) != 0; }));
 }
 
-bool ListsChildren() {
-  const auto compiler = NewCompiler();
-  return CompileWith(*compiler, Kind::kRegex, "a").ok() && Children().size() == 1;
-}
+// The process of the compiler is the only child.
+class GrammarChildTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_OK(CompileWith(*compiler_, Kind::kRegex, "a"));
+    if (Children().size() != 1) GTEST_SKIP() << "this system does not list children";
+  }
 
-#define SKIP_UNLESS_CHILDREN_ARE_LISTED() \
-  if (!ListsChildren()) GTEST_SKIP() << "this system does not list children"
+  std::unique_ptr<GrammarCompiler> compiler_ = NewCompiler();
+};
 
-TEST(GrammarHostTest, KilledAtIdleItIsStartedAgain) {
-  SKIP_UNLESS_CHILDREN_ARE_LISTED();
-  const auto compiler = NewCompiler();
-  ASSERT_OK_AND_ASSIGN(const auto grammar, CompileWith(*compiler, Kind::kRegex, "[ab]*"));
+TEST_F(GrammarChildTest, KilledAtIdleItIsStartedAgain) {
+  ASSERT_OK_AND_ASSIGN(const auto grammar, CompileWith(*compiler_, Kind::kRegex, "[ab]*"));
   for (int i = 0; i < 4; ++i) {
     KillChild();
     // Neither the grammar that was known nor a new one suffers.
-    ASSERT_OK(CompileWith(*compiler, Kind::kRegex, "[ab]*"));
+    ASSERT_OK(CompileWith(*compiler_, Kind::kRegex, "[ab]*"));
     ASSERT_OK_AND_ASSIGN(const auto allowed, AllowedIds(*Grammar::NewMask(grammar, {}), {2 + 'a'}));
     EXPECT_TRUE(allowed.contains(2 + 'b') && !allowed.contains(2 + 'c'));
-    ASSERT_OK(CompileWith(*compiler, Kind::kRegex, Concat("c{", i + 1, "}")));
+    ASSERT_OK(CompileWith(*compiler_, Kind::kRegex, Concat("c{", i + 1, "}")));
   }
 }
 
 // Texts continue where they were, and none of their grammars gets a strike.
-TEST(GrammarHostTest, KilledWhileMasksAreInUseTextsGoOn) {
-  SKIP_UNLESS_CHILDREN_ARE_LISTED();
-  const auto compiler = NewCompiler();
-  ASSERT_OK_AND_ASSIGN(const auto first, CompileWith(*compiler, Kind::kRegex, "a{7}b"));
-  ASSERT_OK_AND_ASSIGN(const auto second, CompileWith(*compiler, Kind::kJsonSchema, "{}"));
+TEST_F(GrammarChildTest, KilledWhileMasksAreInUseTextsGoOn) {
+  ASSERT_OK_AND_ASSIGN(const auto first, CompileWith(*compiler_, Kind::kRegex, "a{7}b"));
+  ASSERT_OK_AND_ASSIGN(const auto second, CompileWith(*compiler_, Kind::kJsonSchema, "{}"));
   const auto mask = Grammar::NewMask(first, {2 + '!'}), other = Grammar::NewMask(second, {});
   std::vector<int32_t> ids;
   for (int i = 0; i < 7; ++i) {
@@ -76,50 +75,44 @@ TEST(GrammarHostTest, KilledWhileMasksAreInUseTextsGoOn) {
     ASSERT_OK(AllowedIds(*other, {}));
     ids.push_back(2 + 'a');
   }
-  ASSERT_OK_AND_ASSIGN(const auto last, AllowedIds(*mask, ids));
-  EXPECT_EQ(last, std::set<int32_t>{2 + 'b'});
+  EXPECT_EQ(Allowed(*mask, ids), std::set<int32_t>{2 + 'b'});
   ids.push_back(2 + 'b');
-  ASSERT_OK_AND_ASSIGN(const auto end, AllowedIds(*mask, ids));
-  EXPECT_EQ(end, (std::set<int32_t>{kEosId, 2 + '!'}));
-  EXPECT_OK(CompileWith(*compiler, Kind::kRegex, "a{7}b"));
+  EXPECT_EQ(Allowed(*mask, ids), (std::set<int32_t>{kEosId, 2 + '!'}));
+  EXPECT_OK(CompileWith(*compiler_, Kind::kRegex, "a{7}b"));
 }
 
-TEST(GrammarHostTest, KilledWhileItCompilesTheFormIsCompiledAgain) {
-  SKIP_UNLESS_CHILDREN_ARE_LISTED();
-  const auto compiler = NewCompiler();
-  ASSERT_OK(CompileWith(*compiler, Kind::kRegex, "a"));
+TEST_F(GrammarChildTest, KilledWhileItCompilesTheFormIsCompiledAgain) {
   // The process stands still until it is killed, so the kill hits the compilation.
   const pid_t child = Children().at(0);
   ASSERT_EQ(::kill(child, SIGSTOP), 0);
   absl::StatusOr<std::shared_ptr<Grammar>> result = absl::UnknownError("");
   absl::Notification begun, done;
-  compiler->Submit({.spec = {.kind = Kind::kRegex, .text = "[xy]*"},
-                    .field = "f",
-                    .is_gone = [&] { return begun.Notify(), false; }},
-                   [&](auto grammar) {
-                     result = std::move(grammar);
-                     done.Notify();
-                   });
+  compiler_->Submit({.spec = {.kind = Kind::kRegex, .text = "[xy]*"},
+                     .field = "f",
+                     .is_gone = [&] { return begun.Notify(), false; }},
+                    [&](auto grammar) {
+                      result = std::move(grammar);
+                      done.Notify();
+                    });
   begun.WaitForNotification();
   ASSERT_EQ(::kill(child, SIGKILL), 0);
   done.WaitForNotification();
   EXPECT_OK(result);
-  EXPECT_OK(CompileWith(*compiler, Kind::kRegex, "[xy]*"));
+  EXPECT_OK(CompileWith(*compiler_, Kind::kRegex, "[xy]*"));
 }
 
 // A process that is stopped for good is ended; work goes on with another one.
-TEST(GrammarHostTest, AProcessThatStandsStillIsReplaced) {
-  SKIP_UNLESS_CHILDREN_ARE_LISTED();
+TEST_F(GrammarChildTest, AProcessThatStandsStillIsReplaced) {
   GrammarCompilerOptions options = TestOptions();
   options.host.max_silence = options.host.max_compile_wait = absl::Seconds(1);
-  const auto compiler = NewCompiler(options);
-  ASSERT_OK_AND_ASSIGN(const auto grammar, CompileWith(*compiler, Kind::kRegex, "[ab]*"));
+  compiler_ = NewCompiler(options);
+  ASSERT_OK_AND_ASSIGN(const auto grammar, CompileWith(*compiler_, Kind::kRegex, "[ab]*"));
   const auto mask = Grammar::NewMask(grammar, {});
   ASSERT_OK(AllowedIds(*mask, {}));
   ASSERT_EQ(::kill(Children().at(0), SIGSTOP), 0);
   EXPECT_OK(AllowedIds(*mask, {2 + 'a'}));
   ASSERT_EQ(::kill(Children().at(0), SIGSTOP), 0);
-  EXPECT_OK(CompileWith(*compiler, Kind::kRegex, "[cd]*"));
+  EXPECT_OK(CompileWith(*compiler_, Kind::kRegex, "[cd]*"));
 }
 
 // Stop ids beyond any socket's buffer, for many texts whose masks nobody takes: nobody waits.
@@ -143,13 +136,12 @@ std::string StatusLine(pid_t pid, const std::string& name) {
   return "";
 }
 
-TEST(GrammarHostTest, TheProcessHasNeitherDescriptorsNorSecretsNorRights) {
-  SKIP_UNLESS_CHILDREN_ARE_LISTED();
+TEST_F(GrammarChildTest, TheProcessHasNeitherDescriptorsNorSecretsNorRights) {
   int pipe_ends[2];
   ASSERT_EQ(::pipe(pipe_ends), 0);  // without close-on-exec
   ::setenv("TAOPD_TEST_SECRET", "secret", 1);
-  const auto compiler = NewCompiler();
-  ASSERT_OK(CompileWith(*compiler, Kind::kRegex, "a"));
+  compiler_ = NewCompiler();
+  ASSERT_OK(CompileWith(*compiler_, Kind::kRegex, "a"));
   ::unsetenv("TAOPD_TEST_SECRET");
   const pid_t pid = Children().at(0);
   EXPECT_EQ(StatusLine(pid, "NoNewPrivs"), "1");
