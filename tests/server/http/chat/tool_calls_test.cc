@@ -1,4 +1,4 @@
-// Calls of tools in a model's text: whole texts, texts in pieces, and chats.
+// Calls of tools in a model's text, free and forced: whole texts, texts in pieces, and chats.
 #include "server/http/chat/tool_calls.h"
 
 #include <gmock/gmock.h>
@@ -28,11 +28,28 @@ json Parts(const json& content, const Calls& calls = {}) {
   return out;
 }
 
-json Split(ToolCallFormat format, const std::string& text) {
-  const SplitAnswer answer = SplitToolCalls(format, text);
+Calls CallsOf(const SplitAnswer& answer) {
   Calls calls;
   for (const ToolCall& call : answer.calls) calls.emplace_back(call.name, call.arguments);
-  return Parts(answer.content ? json(*answer.content) : json(), calls);
+  return calls;
+}
+
+json Split(ToolCallFormat format, const std::string& text) {
+  const SplitAnswer answer = SplitToolCalls(format, text);
+  return Parts(answer.content ? json(*answer.content) : json(), CallsOf(answer));
+}
+
+// Adds what a delta of a stream says of calls.
+void Take(const AnswerDelta& delta, Calls* calls) {
+  for (const ToolCallDelta& call : delta.calls) {
+    if (call.name) {
+      EXPECT_EQ(call.index, static_cast<int64_t>(calls->size()));
+      EXPECT_EQ(call.arguments, "");
+      calls->emplace_back(*call.name, "");
+    } else {
+      calls->at(static_cast<size_t>(call.index)).second += call.arguments;
+    }
+  }
 }
 
 // Reads the deltas of a text that comes in these pieces.
@@ -43,15 +60,7 @@ json Streamed(ToolCallFormat format, const std::vector<std::string>& pieces) {
   for (size_t i = 0; i < pieces.size(); ++i) {
     const AnswerDelta delta = stream.Push(pieces[i], i + 1 == pieces.size());
     content += delta.content;
-    for (const ToolCallDelta& call : delta.calls) {
-      if (call.name) {
-        EXPECT_EQ(call.index, static_cast<int64_t>(calls.size()));
-        EXPECT_EQ(call.arguments, "");
-        calls.emplace_back(*call.name, "");
-      } else {
-        calls.at(static_cast<size_t>(call.index)).second += call.arguments;
-      }
-    }
+    Take(delta, &calls);
   }
   EXPECT_EQ(stream.has_calls(), !calls.empty());
   return Parts(content, calls);
@@ -168,6 +177,59 @@ TEST(ToolCallStreamTest, NothingIsHeldBackForLong) {
   EXPECT_EQ(stream.Push("yz", false).calls.at(0).arguments, "yz");
 }
 
+// Texts that are calls because the request forces them.
+Calls Split(ForcedCalls forced, const std::string& text) {
+  const SplitAnswer answer = SplitForcedCalls(forced, "f", text);
+  EXPECT_EQ(answer.content, "");
+  return CallsOf(answer);
+}
+
+Calls Streamed(ForcedCalls forced, const std::vector<std::string>& pieces) {
+  ForcedCallStream stream(forced, "f");
+  Calls calls;
+  for (const std::string& piece : pieces) {
+    const AnswerDelta delta = stream.Push(piece);
+    EXPECT_EQ(delta.content, "");
+    Take(delta, &calls);
+  }
+  EXPECT_EQ(stream.has_calls(), !calls.empty());
+  return calls;
+}
+
+TEST(ForcedCallsTest, AListIsSplit) {
+  const auto list = ForcedCalls::kList;
+  EXPECT_EQ(Split(list, "[{\"name\": \"g\", \"parameters\": {\"x\":[1,\"]}\"]}}]"),
+            (Calls{{"g", "{\"x\": [1, \"]}\"]}"}}));
+  EXPECT_EQ(Split(list, "[{\"name\":\"g\",\"parameters\":{}}, {\"parameters\":{},\"name\":\"h\"}]"),
+            (Calls{{"g", "{}"}, {"h", "{}"}}));
+  // Cut off by max_tokens, or no list of calls: nothing is called.
+  for (const char* text :
+       {"[{\"name\":\"g\",\"parameters\":{}}, {\"na", "", "[1]", "{}", "[{\"name\":\"g\"}]",
+        "[{\"name\":\"g\",\"parameters\":{}}, {\"name\":5}]"}) {
+    EXPECT_EQ(Split(list, text), Calls()) << text;
+  }
+}
+
+TEST(ForcedCallsTest, TheArgumentsOfAFunctionStayAsTheyAre) {
+  const auto function = ForcedCalls::kFunction;
+  EXPECT_EQ(Split(function, "{\"x\":  1"), (Calls{{"f", "{\"x\":  1"}}));
+  EXPECT_EQ(Split(function, " \n"), Calls());
+  EXPECT_EQ(Streamed(function, {"", "{\"x\":", " 1}"}), (Calls{{"f", "{\"x\": 1}"}}));
+}
+
+TEST(ForcedCallsTest, AStreamGivesTheSameForEveryCut) {
+  const std::string text =
+      "[{\"name\": \"g\", \"parameters\": {\"x\": \"}{\"}}, {\"name\": \"h\", \"parameters\": "
+      "{}}\n]";
+  const Calls expected = {{"g", "{\"x\": \"}{\"}"}, {"h", "{}"}};
+  EXPECT_EQ(Streamed(ForcedCalls::kList, {text}), expected);
+  for (size_t i = 1; i < text.size(); ++i)
+    EXPECT_EQ(Streamed(ForcedCalls::kList, {text.substr(0, i), text.substr(i)}), expected) << i;
+  // The arguments come as the model writes them, before they are complete.
+  EXPECT_EQ(Streamed(ForcedCalls::kList, {"[{\"name\": \"g\", \"parameters\": {\"x"}),
+            (Calls{{"g", "{\"x"}}));
+}
+
 // Generates the tokens 1, 2, ... of a script, and then 0, which ends the text.
 class ScriptEngine final : public StubEngine {
  public:
@@ -189,7 +251,7 @@ class ScriptEngine final : public StubEngine {
     });
     return threads_.size();
   }
-  EngineLimits limits() const override { return FakeEngine().limits(); }
+  EngineLimits limits() const override { return kFakeLimits; }
 
  private:
   const int32_t num_tokens_;
