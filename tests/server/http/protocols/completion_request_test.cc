@@ -103,6 +103,7 @@ TEST(CompletionRequestTest, ErrorsOfPromptsAreVllms) {
       {R"("prompt":[[1],"a"])", "body.prompt", nullptr},
       {R"("prompt":{})", "body.prompt", nullptr},
       {repeated("[1]", 1025), "prompt", "prompt list length 1025 exceeds"},
+      {R"("prompt":[[1],[2]],"n":8193)", "n", "at most 16384 choices"},
       {repeated("1", 64), "max_tokens",
        "max_tokens must be at least 1, got 0: the prompt of 64 tokens fills the context."},
       {repeated("1", 65), "input_tokens",
