@@ -92,9 +92,6 @@ class TeacherAppTest : public ::testing::Test {
     Start([this] { return fake_.model; });
     WaitUntilHealthy();
   }
-  int Complete() {
-    return client_->Post("/v1/completions", "{\"prompt\":[1]}", "application/json")->status;
-  }
   void WaitUntilHealthy() {
     for (;;) {
       const auto health = client_->Get("/health");
@@ -102,16 +99,20 @@ class TeacherAppTest : public ::testing::Test {
       std::this_thread::yield();
     }
   }
-  // A completion as another client asks for it; the answer is null if the connection was closed.
-  httplib::Result CompleteOverAnotherConnection() {
+  // The status of a completion as another client asks for it; 0 if the connection was closed.
+  int Complete() {
     httplib::Client client("127.0.0.1", http_port_);
     client.set_read_timeout(20);
-    return client.Post("/v1/completions", "{\"prompt\":[1]}", "application/json");
+    const auto answer = client.Post("/v1/completions", "{\"prompt\":[1]}", "application/json");
+    return answer ? answer->status : 0;
+  }
+  int WaitForEnd() {
+    server_.join();
+    return exit_code_;
   }
   int Terminate() {
     ::kill(::getpid(), SIGTERM);
-    server_.join();
-    return exit_code_;
+    return WaitForEnd();
   }
 
   const SignalBlock signal_block_;  // first: the fake engine has a thread
@@ -149,11 +150,7 @@ TEST_F(TeacherAppTest, ListensWhileLoadingThenServesThenDrains) {
 TEST_F(TeacherAppTest, AcceptedWorkIsAnsweredBeforeTheEnd) {
   Serve();
   fake_.engine->Hold(true);
-  std::thread call([&] {
-    const auto answer = CompleteOverAnotherConnection();
-    ASSERT_TRUE(answer);
-    EXPECT_EQ(answer->status, 200);
-  });
+  std::thread call([&] { EXPECT_EQ(Complete(), 200); });
   fake_.engine->WaitForQueued(1);
   ::kill(::getpid(), SIGTERM);
   // Draining has begun when health fails; a new request is then refused.
@@ -161,8 +158,7 @@ TEST_F(TeacherAppTest, AcceptedWorkIsAnsweredBeforeTheEnd) {
   EXPECT_EQ(Complete(), 503);
   fake_.engine->Hold(false);
   call.join();
-  server_.join();
-  EXPECT_EQ(exit_code_, kExitOk);
+  EXPECT_EQ(WaitForEnd(), kExitOk);
 }
 
 TEST_F(TeacherAppTest, DrainDelayIsUnreadyButServes) {
@@ -173,8 +169,7 @@ TEST_F(TeacherAppTest, DrainDelayIsUnreadyButServes) {
   while (client_->Get("/ready")->status == 200) std::this_thread::yield();
   EXPECT_EQ(client_->Get("/health")->status, 200);
   EXPECT_EQ(Complete(), 200);
-  server_.join();
-  EXPECT_EQ(exit_code_, kExitOk);
+  EXPECT_EQ(WaitForEnd(), kExitOk);
 }
 
 TEST_F(TeacherAppTest, AWrongCanaryMakesTheServerUnreadyUntilItIsRight) {
@@ -211,32 +206,26 @@ TEST_F(TeacherAppTest, AnHttpListenerThatFailsForGoodEndsTheProcess) {
   options_.self_probe_interval = 0;
   Serve();
   BreakListener(http_port_);
-  server_.join();
-  EXPECT_EQ(exit_code_, kExitInternal);
+  EXPECT_EQ(WaitForEnd(), kExitInternal);
 }
 
 TEST_F(TeacherAppTest, AGrpcListenerThatFailsForGoodEndsTheProcess) {
   options_.self_probe_interval = 0;
   Serve();
   BreakListener(grpc_port_);
-  server_.join();
-  EXPECT_EQ(exit_code_, kExitInternal);
+  EXPECT_EQ(WaitForEnd(), kExitInternal);
 }
 
 TEST_F(TeacherAppTest, AFailedDeviceEndsTheProcess) {
   Serve();
-  const EngineStats stats = {.device_failed = true};
-  fake_.engine->SetStats(stats);
-  server_.join();
-  EXPECT_EQ(exit_code_, kExitInternal);
+  fake_.engine->SetStats({.device_failed = true});
+  EXPECT_EQ(WaitForEnd(), kExitInternal);
 }
 
 TEST_F(TeacherAppTest, ADeviceThatRefusesAllWorkHasItsOwnExitCode) {
   Serve();
-  const EngineStats stats = {.device_failed = true, .device_kernel = "paged attention"};
-  fake_.engine->SetStats(stats);
-  server_.join();
-  EXPECT_EQ(exit_code_, kExitDevice);
+  fake_.engine->SetStats({.device_failed = true, .device_kernel = "paged attention"});
+  EXPECT_EQ(WaitForEnd(), kExitDevice);
 }
 
 TEST_F(TeacherAppTest, DrainEndsAtItsDeadline) {
@@ -244,12 +233,7 @@ TEST_F(TeacherAppTest, DrainEndsAtItsDeadline) {
   Serve();
   fake_.engine->Hold(true);
   std::vector<std::thread> calls;
-  for (int i = 0; i < 100; ++i) {
-    calls.emplace_back([&] {
-      const auto answer = CompleteOverAnotherConnection();
-      EXPECT_TRUE(answer && answer->status == 503);
-    });
-  }
+  for (int i = 0; i < 100; ++i) calls.emplace_back([&] { EXPECT_EQ(Complete(), 503); });
   fake_.engine->WaitForQueued(100);
   EXPECT_EQ(Terminate(), kExitOk);
   for (std::thread& call : calls) call.join();

@@ -38,12 +38,11 @@ TEST_F(ServerMetricsTest, TextHoldsRequestsAndEngineNumbers) {
 TEST_F(ServerMetricsTest, GraphsAreCountedWhereThereAreSome) {
   state_.SetReady(fake_.model);
   EXPECT_THAT(metrics_.Text(state_), Not(HasSubstr("cuda_graph")));
-  const EngineStats stats = {.graphs = {.num_graphs = 35,
-                                        .num_captures = 2,
-                                        .replayed_steps = 70,
-                                        .padding_rows = 11,
-                                        .eager_steps = 30}};
-  fake_.engine->SetStats(stats);
+  fake_.engine->SetStats({.graphs = {.num_graphs = 35,
+                                     .num_captures = 2,
+                                     .replayed_steps = 70,
+                                     .padding_rows = 11,
+                                     .eager_steps = 30}});
   ExpectTextHas({"taopd_teacher_cuda_graphs 35\n", "taopd_teacher_cuda_graph_captures_total 2\n",
                  "taopd_teacher_cuda_graph_steps_total{mode=\"replayed\"} 70\n",
                  "taopd_teacher_cuda_graph_steps_total{mode=\"eager\"} 30\n",
@@ -53,12 +52,11 @@ TEST_F(ServerMetricsTest, GraphsAreCountedWhereThereAreSome) {
 TEST_F(ServerMetricsTest, CacheNumbersHaveVllmsNames) {
   state_.SetReady(fake_.model);
   ExpectTextHas({"vllm:kv_cache_usage_perc{model_name=\"fake\"} 0\n"});
-  const EngineStats stats = {.num_preempted = 3,
-                             .prefix_query_tokens = 70,
-                             .prefix_hit_tokens = 32,
-                             .kv_blocks_in_use = 3,
-                             .num_kv_blocks = 4};
-  fake_.engine->SetStats(stats);
+  fake_.engine->SetStats({.num_preempted = 3,
+                          .prefix_query_tokens = 70,
+                          .prefix_hit_tokens = 32,
+                          .kv_blocks_in_use = 3,
+                          .num_kv_blocks = 4});
   ExpectTextHas({"# TYPE vllm:kv_cache_usage_perc gauge",
                  "vllm:kv_cache_usage_perc{model_name=\"fake\"} 0.75\n",
                  "# TYPE vllm:prefix_cache_queries_total counter",
