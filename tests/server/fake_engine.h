@@ -114,6 +114,12 @@ inline ScoreRows FakeScore(const std::vector<int32_t>& token_ids, const ScorePar
   return rows;
 }
 
+// A request for so many tokens, whatever they are.
+inline InferenceRequest MakeGeneration(std::vector<int32_t> token_ids, int64_t max_new_tokens) {
+  return {.token_ids = std::move(token_ids),
+          .sampling = SamplingParams{.max_new_tokens = max_new_tokens, .ignore_eos = true}};
+}
+
 // Generates greedily; id 0 ends a sequence. It ignores truncation and the fields that change
 // logits. `before_token` is called with the index of each token, and ends the generation if it
 // returns false.
@@ -156,7 +162,7 @@ inline GeneratedTokens FakeGenerate(
 
 class FakeEngine final : public InferenceEngine {
  public:
-  explicit FakeEngine(EngineLimits limits = kFakeLimits)
+  explicit FakeEngine(const EngineLimits& limits = kFakeLimits)
       : limits_(limits), thread_([this] { Run(); }) {}
   ~FakeEngine() override {
     {
@@ -425,8 +431,8 @@ struct FakeModel {
 };
 
 inline FakeModel MakeFakeModel(bool with_tokenizer = false,
-                               std::unique_ptr<FakeEngine> engine = nullptr) {
-  if (engine == nullptr) engine = std::make_unique<FakeEngine>();
+                               const EngineLimits& limits = kFakeLimits) {
+  auto engine = std::make_unique<FakeEngine>(limits);
   FakeModel fake{std::make_shared<ServedModel>(), engine.get()};
   fake.model->limits = engine->limits();
   fake.model->engine = std::move(engine);

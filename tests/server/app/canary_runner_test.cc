@@ -28,7 +28,7 @@ class ProbedEngine final : public StubEngine {
     }
     return num_asked_;
   }
-  EngineLimits limits() const override { return FakeEngine().limits(); }
+  EngineLimits limits() const override { return kFakeLimits; }
   // Has a heartbeat before each of the first calls.
   EngineStats stats() const override {
     if (beats_left_ > 0) --beats_left_;

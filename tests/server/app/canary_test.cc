@@ -11,8 +11,6 @@
 namespace taopd::testing {
 namespace {
 
-EngineLimits Limits() { return FakeEngine().limits(); }
-
 InferenceResult Answer(const InferenceRequest& request) {
   return {.score = FakeScore(request.token_ids, *request.score)};
 }
@@ -23,7 +21,7 @@ absl::Status Verdict(Canary* canary, const absl::StatusOr<InferenceResult>& answ
 }
 
 TEST(CanaryTest, TheSameAnswerIsRightAndTheProbeNeverComesFromTheCache) {
-  Canary canary(Limits(), /*bitwise=*/true, "float32");
+  Canary canary(kFakeLimits, /*bitwise=*/true, "float32");
   const InferenceRequest first = canary.NextRequest(), second = canary.NextRequest();
   EXPECT_EQ(first.token_ids, second.token_ids);
   EXPECT_NE(first.cache_salt, second.cache_salt);
@@ -32,7 +30,7 @@ TEST(CanaryTest, TheSameAnswerIsRightAndTheProbeNeverComesFromTheCache) {
 }
 
 TEST(CanaryTest, ProbeFitsTheModel) {
-  EngineLimits limits = Limits();
+  EngineLimits limits = kFakeLimits;
   limits.max_model_len = 2;
   limits.max_logprobs = 0;
   Canary canary(limits, true, "float32");
@@ -47,7 +45,7 @@ TEST(CanaryTest, ProbeFitsTheModel) {
 
 TEST(CanaryTest, OneOtherBitIsWrongWhereTheEnginePromisesTheSameBytes) {
   for (const bool bitwise : {true, false}) {
-    Canary canary(Limits(), bitwise, "bfloat16");
+    Canary canary(kFakeLimits, bitwise, "bfloat16");
     InferenceResult answer = Answer(canary.NextRequest());
     ASSERT_OK(Verdict(&canary, answer));
     float& moved = answer.score->entropy.back();
@@ -63,7 +61,7 @@ TEST(CanaryTest, ALogProbMayMoveBySomeRoundingsOfTheDtypeAndNoFurther) {
   EXPECT_EQ(Canary::ToleranceOf("float16"), 0.03125f);
   EXPECT_EQ(Canary::ToleranceOf("float32"), 0.001f);
   for (const char* dtype : {"bfloat16", "float16", "float32"}) {
-    Canary canary(Limits(), /*bitwise=*/false, dtype);
+    Canary canary(kFakeLimits, /*bitwise=*/false, dtype);
     InferenceResult answer = Answer(canary.NextRequest());
     ASSERT_OK(Verdict(&canary, answer));
     answer.score->sampled_log_probs[4] -= 0.9f * Canary::ToleranceOf(dtype);
@@ -84,7 +82,7 @@ TEST(CanaryTest, NumbersThatCannotBeRightAreNamed) {
        },
        "weights are lost"}};
   for (const auto& [change, message] : cases) {
-    Canary canary(Limits(), true, "float32");
+    Canary canary(kFakeLimits, true, "float32");
     InferenceResult answer = Answer(canary.NextRequest());
     change(*answer.score);
     EXPECT_ERROR(Verdict(&canary, answer), kInternal, message);
@@ -92,7 +90,7 @@ TEST(CanaryTest, NumbersThatCannotBeRightAreNamed) {
 }
 
 TEST(CanaryTest, ABusyEngineSaysNothingAndABrokenOneDoes) {
-  Canary canary(Limits(), true, "float32");
+  Canary canary(kFakeLimits, true, "float32");
   EXPECT_FALSE(canary.Judge(ResourceExhausted("the queue is full")).has_value());
   EXPECT_FALSE(canary.Judge(Unavailable("draining")).has_value());
   EXPECT_ERROR(Verdict(&canary, Internal("logits are not finite")), kInternal,

@@ -13,13 +13,7 @@
 namespace taopd::testing {
 namespace {
 
-InferenceRequest Generating() {
-  InferenceRequest request = {.token_ids = {3, 5, 7}};
-  request.sampling.emplace();
-  request.sampling->max_new_tokens = 2;
-  request.sampling->ignore_eos = true;
-  return request;
-}
+InferenceRequest Generating() { return MakeGeneration({3, 5, 7}, 2); }
 
 // Writes down what a run tells of, and on which threads.
 struct Diary {

@@ -268,11 +268,7 @@ TEST_F(EveryProtocolTest, AnEngineErrorEndsTheRequest) {
 // The second of three tokens is a broken character: it waits for the third, which might have
 // completed it.
 TEST_F(EveryProtocolTest, TextThatEndsInABrokenCharacterIsHeldBack) {
-  InferenceRequest greedy = {.token_ids = {3, 5, 7}};
-  greedy.sampling.emplace();
-  greedy.sampling->max_new_tokens = 3;
-  greedy.sampling->ignore_eos = true;
-  const std::vector<int32_t> ids = FakeGenerate(greedy).ids;
+  const std::vector<int32_t> ids = FakeGenerate(MakeGeneration({3, 5, 7}, 3)).ids;
   ASSERT_TRUE(ids[1] != ids[0] && ids[1] != ids[2]);
   fake_.model->tokenizer = std::make_unique<BrokenTokenizer>(ids[1]);
   constexpr std::string_view kReplacement = "\xEF\xBF\xBD";

@@ -5,7 +5,6 @@
 
 #include "server/grpc/calls/call_services.h"
 #include "tests/server/grpc/grpc_server_fixture.h"
-#include "tests/support/process.h"
 #include "tests/support/status_matchers.h"
 
 namespace taopd::testing {
@@ -106,9 +105,8 @@ TEST(PeerAddressTest, IsTheEndOfThePeersName) {
 
 TEST_F(GrpcServerTest, FullQueueSaysWhenToComeBack) {
   EngineLimits limits = kFakeLimits;
-  limits.max_num_seqs = 4;
   limits.max_queued_tokens = 6;
-  fake_ = MakeFakeModel(false, std::make_unique<FakeEngine>(limits));
+  fake_ = MakeFakeModel(false, limits);
   Ready();
   fake_.engine->Hold(true);
   std::thread first([&] { EXPECT_OK(Score()); });

@@ -113,9 +113,8 @@ TEST_F(HttpServerTest, RequestIdHeaderNamesTheAnswerUpToItsLimit) {
 
 TEST_F(HttpServerTest, FullQueueIs429) {
   EngineLimits limits = kFakeLimits;
-  limits.max_num_seqs = 4;
   limits.max_queued_tokens = 3;
-  fake_ = MakeFakeModel(false, std::make_unique<FakeEngine>(limits));
+  fake_ = MakeFakeModel(false, limits);
   Ready();
   fake_.engine->Hold(true);
   std::thread first([&] {

@@ -25,14 +25,11 @@ class GenerateCallTest : public GrpcServerFixture {
     grpc::ClientContext context;
     return ReadAll(stub_->Generate(&context, request));
   }
-  static GeneratedTokens Expected(const v1::GenerateRequest& request) {
-    InferenceRequest inference;
-    inference.token_ids.assign(request.token_ids().begin(), request.token_ids().end());
-    inference.sampling = SamplingParams();
-    inference.sampling->temperature = request.sampling().temperature();
-    inference.sampling->max_new_tokens = request.max_new_tokens();
+  // Of Request().
+  static GeneratedTokens Expected() {
+    InferenceRequest inference = MakeGeneration({3, 5, 7}, 4);
+    inference.sampling->temperature = 0.5f;
     inference.sampling->raw_log_probs = true;
-    inference.sampling->ignore_eos = request.ignore_eos();
     return FakeGenerate(inference);
   }
 };
@@ -45,7 +42,7 @@ TEST_F(GenerateCallTest, OneMessagePerSequenceWithTokensAndLogProbs) {
   request.set_raw_logprobs(true);
   ASSERT_OK_AND_ASSIGN(const auto messages, Generate(request));
   ASSERT_EQ(messages.size(), 3u);
-  const GeneratedTokens expected = Expected(request);
+  const GeneratedTokens expected = Expected();
   std::set<uint32_t> indices;
   for (const v1::GenerateResponse& message : messages) {
     indices.insert(message.index());
@@ -68,7 +65,7 @@ TEST_F(GenerateCallTest, StreamedTokensComeOneByOneAndTheLastMessageHasNone) {
   request.set_stream_tokens(true);
   request.set_raw_logprobs(true);
   ASSERT_OK_AND_ASSIGN(const auto messages, Generate(request));
-  const GeneratedTokens expected = Expected(request);
+  const GeneratedTokens expected = Expected();
   ASSERT_EQ(messages.size(), expected.ids.size() + 1);
   for (size_t i = 0; i < expected.ids.size(); ++i) {
     EXPECT_THAT(messages[i].token_ids(), ElementsAre(expected.ids[i]));
@@ -102,9 +99,8 @@ TEST_F(GenerateCallTest, RefusalsNameTheField) {
 
 // Each sequence has a copy of the fields.
 TEST_F(GenerateCallTest, CopiesOfTheFieldsAreCountedAndLimited) {
-  fake_ = MakeFakeModel(
-      false, std::make_unique<FakeEngine>(EngineLimits{
-                 .vocab_size = 131072, .max_model_len = 64, .max_queued_tokens = 100000}));
+  fake_ = MakeFakeModel(false,
+                        {.vocab_size = 131072, .max_model_len = 64, .max_queued_tokens = 100000});
   Ready();
   v1::GenerateRequest request = Request();
   for (int32_t id = 0; id < 70000; ++id) request.mutable_sampling()->add_allowed_token_ids(id);

@@ -104,7 +104,7 @@ TEST(ScoreAdmissionSizeTest, ResponseLargerThanAMessageIsRefused) {
                                .max_logprobs = 128,
                                .max_candidates = 4,
                                .max_dense_vocab_size = 1000};
-  const FakeModel fake = MakeFakeModel(false, std::make_unique<FakeEngine>(limits));
+  const FakeModel fake = MakeFakeModel(false, limits);
   ServingState state(Clock::Real(), absl::Seconds(60));
   state.SetReady(fake.model);
   const auto admit = [&](const v1::ScoreRequest& request) {

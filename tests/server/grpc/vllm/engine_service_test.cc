@@ -42,13 +42,8 @@ class VllmEngineServiceTest : public GrpcServerFixture {
     EXPECT_EQ(messages->size(), 1u);
     return messages->empty() ? engine::GenerateComplete() : messages->front().complete();
   }
-  std::vector<uint32_t> Greedy() {
-    InferenceRequest request = {.token_ids = {3, 5, 7, 2}};
-    request.sampling.emplace();
-    request.sampling->temperature = 0.0f;
-    request.sampling->max_new_tokens = 3;
-    request.sampling->ignore_eos = true;
-    const std::vector<int32_t> ids = FakeGenerate(request).ids;
+  static std::vector<uint32_t> Greedy() {
+    const std::vector<int32_t> ids = FakeGenerate(MakeGeneration({3, 5, 7, 2}, 3)).ids;
     return {ids.begin(), ids.end()};
   }
 

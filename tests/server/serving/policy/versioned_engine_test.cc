@@ -12,12 +12,7 @@
 namespace taopd::testing {
 namespace {
 
-InferenceRequest Generating() {
-  InferenceRequest request = {.token_ids = {1, 2}};
-  request.sampling.emplace();
-  request.sampling->max_new_tokens = 3;
-  return request;
-}
+InferenceRequest Generating() { return MakeGeneration({1, 2}, 3); }
 
 class VersionedEngineTest : public ::testing::Test {
  protected:
