@@ -33,14 +33,20 @@ Outcome Parse(const std::string& line) {
   return outcome;
 }
 
+// The options of a teacher of the model m with these flags.
+TeacherOptions Accepted(const std::string& flags) {
+  const Outcome outcome = Parse("--model m " + flags);
+  EXPECT_TRUE(outcome.options) << outcome.err;
+  return outcome.options.value_or(TeacherOptions());
+}
+
 TEST(TeacherOptionsTest, ReadsVllmFlagNames) {
-  const Outcome outcome = Parse(
-      "--model m --port 0 --grpc-port 0 --max-model-len 100 --max-logprobs 7 "
+  const TeacherOptions options = Accepted(
+      "--port 0 --grpc-port 0 --max-model-len 100 --max-logprobs 7 "
       "--max-num-batched-tokens 9 --max-num-seqs 3 --max-queued-tokens 11 --dtype bfloat16 "
       "--device cpu --served-model-name s --kv-cache-memory-bytes 13");
-  ASSERT_TRUE(outcome.options) << outcome.err;
-  EXPECT_EQ(outcome.options->ModelName(), "s");
-  const EngineOptions engine = outcome.options->ToEngineOptions();
+  EXPECT_EQ(options.ModelName(), "s");
+  const EngineOptions engine = options.ToEngineOptions();
   EXPECT_EQ(engine.max_model_len, 100);
   EXPECT_EQ(engine.max_logprobs, 7);
   EXPECT_EQ(engine.max_candidates, 7);
@@ -50,102 +56,77 @@ TEST(TeacherOptionsTest, ReadsVllmFlagNames) {
   EXPECT_EQ(engine.kv_cache_bytes, 13);
 }
 
-TEST(TeacherOptionsTest, ChecksTheSizesOfCudaGraphs) {
+TEST(TeacherOptionsTest, ReadsTheUseAndTheSizesOfCudaGraphs) {
   const auto use_of = [](const std::string& flags) {
-    const Outcome outcome = Parse("--model m " + flags);
-    EXPECT_TRUE(outcome.options) << outcome.err;
-    return outcome.options->ToEngineOptions().cuda_graphs.use;
+    return Accepted(flags).ToEngineOptions().cuda_graphs.use;
   };
   EXPECT_EQ(use_of(""), CudaGraphUse::kAuto);
   EXPECT_EQ(use_of("--cuda-graphs false"), CudaGraphUse::kNever);
   EXPECT_EQ(use_of("--cuda-graphs true"), CudaGraphUse::kAlways);
-  const Outcome sizes =
-      Parse("--model m --max-cudagraph-capture-size 64 --max-seq-len-to-capture 4096");
-  ASSERT_TRUE(sizes.options) << sizes.err;
-  const CudaGraphOptions graphs = sizes.options->ToEngineOptions().cuda_graphs;
+  const CudaGraphOptions graphs =
+      Accepted("--max-cudagraph-capture-size 64 --max-seq-len-to-capture 4096")
+          .ToEngineOptions()
+          .cuda_graphs;
   EXPECT_EQ(graphs.max_capture_size, 64);
   EXPECT_EQ(graphs.max_seq_len, 4096);
-  EXPECT_THAT(Parse("--model m --cuda-graphs on").err,
-              HasSubstr("cuda_graphs = on: must be one of auto, true, false"));
-  // Refused rather than ignored.
-  EXPECT_THAT(Parse("--model m --cuda-graphs false --max-cudagraph-capture-size 64").err,
-              HasSubstr("max_cudagraph_capture_size = 64: cuda_graphs is false"));
-  EXPECT_THAT(Parse("--model m --kernels composed --cuda-graphs true").err,
-              HasSubstr("cuda_graphs = true: kernels = composed has no kernel"));
-  EXPECT_THAT(Parse("--model m --max-num-seqs 8 --max-cudagraph-capture-size 9").err,
-              HasSubstr("max_cudagraph_capture_size 9 exceeds max_num_seqs 8"));
-}
-
-TEST(TeacherOptionsTest, AGraceOfConnectionsWithoutAnAgeIsRefused) {
-  EXPECT_TRUE(
-      Parse("--model m --grpc-max-connection-age 9 --grpc-max-connection-age-grace 9").options);
-  EXPECT_THAT(Parse("--model m --grpc-max-connection-age-grace 9").err,
-              HasSubstr("grpc_max_connection_age_grace = 9: only --grpc-max-connection-age uses"));
 }
 
 TEST(TeacherOptionsTest, PrefixCacheAndGenerationConfigAreOnUnlessRefused) {
-  const Outcome defaults = Parse("--model m");
-  ASSERT_TRUE(defaults.options) << defaults.err;
-  EXPECT_TRUE(defaults.options->ToEngineOptions().prefix_caching);
-  EXPECT_EQ(defaults.options->generation_config, "auto");
-  EXPECT_TRUE(Parse("--model m --enable-prefix-caching").options);
-  const Outcome off = Parse("--model m --no-enable-prefix-caching --generation-config vllm");
-  ASSERT_TRUE(off.options) << off.err;
-  EXPECT_FALSE(off.options->ToEngineOptions().prefix_caching);
-  EXPECT_EQ(off.options->generation_config, "vllm");
-  const Outcome bad = Parse("--model m --generation-config /dir");
-  EXPECT_EQ(bad.exit_code, kExitUsage);
-  EXPECT_THAT(bad.err, HasSubstr("generation_config"));
+  const TeacherOptions defaults = Accepted("");
+  EXPECT_TRUE(defaults.ToEngineOptions().prefix_caching);
+  EXPECT_EQ(defaults.generation_config, "auto");
+  Accepted("--enable-prefix-caching");
+  const TeacherOptions off = Accepted("--no-enable-prefix-caching --generation-config vllm");
+  EXPECT_FALSE(off.ToEngineOptions().prefix_caching);
+  EXPECT_EQ(off.generation_config, "vllm");
 }
 
 TEST(TeacherOptionsTest, SizesOfMemoryHaveUnits) {
-  const Outcome defaults = Parse("--model m");
-  ASSERT_TRUE(defaults.options) << defaults.err;
-  EngineOptions engine = defaults.options->ToEngineOptions();
+  const TeacherOptions defaults = Accepted("");
+  EngineOptions engine = defaults.ToEngineOptions();
   EXPECT_EQ(engine.kv_cache_bytes, kAutoKvCache);
   EXPECT_EQ(engine.memory.cpu_memory_limit_bytes, 0);
   EXPECT_EQ(engine.memory.gpu_memory_utilization, 0.9);
-  EXPECT_FALSE(defaults.options->plan);
+  EXPECT_FALSE(defaults.plan);
 
-  const Outcome given = Parse(
-      "--model m --kv-cache-memory-bytes 2GiB --cpu-memory-limit 1.5GiB --gpu-memory-utilization "
+  const TeacherOptions given = Accepted(
+      "--kv-cache-memory-bytes 2GiB --cpu-memory-limit 1.5GiB --gpu-memory-utilization "
       "0.5 --plan --plan-device cuda:80GiB");
-  ASSERT_TRUE(given.options) << given.err;
-  engine = given.options->ToEngineOptions();
+  engine = given.ToEngineOptions();
   EXPECT_EQ(engine.kv_cache_bytes, 2147483648);
   EXPECT_EQ(engine.memory.cpu_memory_limit_bytes, 1610612736);
   EXPECT_EQ(engine.memory.gpu_memory_utilization, 0.5);
-  EXPECT_TRUE(given.options->plan);
-  EXPECT_EQ(given.options->plan_device, "cuda:80GiB");
-
-  const Outcome scores = Parse("--model m --kv-cache-memory-bytes 0");
-  ASSERT_TRUE(scores.options) << scores.err;
-  EXPECT_EQ(scores.options->ToEngineOptions().kv_cache_bytes, 0);
+  EXPECT_TRUE(given.plan);
+  EXPECT_EQ(given.plan_device, "cuda:80GiB");
+  EXPECT_EQ(Accepted("--kv-cache-memory-bytes 0").ToEngineOptions().kv_cache_bytes, 0);
 }
 
 TEST(TeacherOptionsTest, DefaultsListenOnLoopback) {
-  const Outcome outcome = Parse("--model m");
-  ASSERT_TRUE(outcome.options);
-  EXPECT_EQ(outcome.options->host, "127.0.0.1");
-  EXPECT_EQ(outcome.options->port, 8000);
-  EXPECT_EQ(outcome.options->grpc_port, 50051);
-  EXPECT_EQ(outcome.options->max_logprobs, 128);
-  EXPECT_EQ(outcome.options->ModelName(), "m");
+  const TeacherOptions options = Accepted("");
+  EXPECT_EQ(options.host, "127.0.0.1");
+  EXPECT_EQ(options.port, 8000);
+  EXPECT_EQ(options.grpc_port, 50051);
+  EXPECT_EQ(options.max_logprobs, 128);
+  EXPECT_EQ(options.ModelName(), "m");
+}
+
+void ExpectUsageErrors(const std::vector<std::pair<const char*, const char*>>& cases) {
+  for (const auto& [arguments, message] : cases) {
+    const Outcome outcome = Parse(arguments);
+    EXPECT_EQ(outcome.exit_code, kExitUsage) << message;
+    EXPECT_THAT(outcome.err, HasSubstr(message));
+  }
 }
 
 TEST(TeacherOptionsTest, BadUsageNamesTheFlagAndExits64) {
-  const std::vector<std::pair<const char*, const char*>> cases = {
+  ExpectUsageErrors({
       {"", "model = \"\": must be given"},
       {"--model m --max-logprob 1", "did you mean \"--max-logprobs\"?"},
       {"--model m --port 65536", "port = 65536: must be between 0 and 65535"},
       {"--model m --port x", "--port"},
-      {"--model m --port 7 --grpc-port 7", "grpc_port = 7: must differ from port"},
       {"--model m --max-logprobs -1", "max_logprobs = -1: must be between 0"},
       {"--model m --max-queued-tokens 0", "max_queued_tokens = 0: must be at least 1"},
       {"--model m --dtype float8", "dtype"},
-      {"--model m --ssl-certfile c",
-       "ssl_certfile = \"c\" and ssl_keyfile = \"\": must be given together"},
-      {"--model m --ssl-ca-certs a", "ssl_ca_certs = \"a\": needs ssl_certfile and ssl_keyfile"},
       {"--model m --log-level loud", "log_level"},
       {"--model m --shutdown-timeout -1", "shutdown_timeout"},
       {"--model m stray", "unknown argument stray"},
@@ -155,15 +136,30 @@ TEST(TeacherOptionsTest, BadUsageNamesTheFlagAndExits64) {
       {"--model m --gpu-memory-utilization 0",
        "gpu_memory_utilization = 0.0: must be above 0 and at most 1"},
       {"--model m --gpu-memory-utilization 1.1", "gpu_memory_utilization = 1.1"},
-      {"--model m --plan-device cpu:1GiB", "only --plan uses it"},
       {"--model m --plan --plan-device cuda", "plan_device = \"cuda\""},
       {"--model m --api-key k\x01", "api_key: a key must be printable ASCII without spaces"},
-  };
-  for (const auto& [arguments, message] : cases) {
-    const Outcome outcome = Parse(arguments);
-    EXPECT_EQ(outcome.exit_code, kExitUsage) << message;
-    EXPECT_THAT(outcome.err, HasSubstr(message));
-  }
+      {"--model m --generation-config /dir", "generation_config"},
+      {"--model m --cuda-graphs on", "cuda_graphs = on: must be one of auto, true, false"},
+  });
+}
+
+TEST(TeacherOptionsTest, FlagsThatNeedOrExcludeOthersAreRefused) {
+  ExpectUsageErrors({
+      {"--model m --port 7 --grpc-port 7", "grpc_port = 7: must differ from port"},
+      {"--model m --ssl-certfile c",
+       "ssl_certfile = \"c\" and ssl_keyfile = \"\": must be given together"},
+      {"--model m --ssl-ca-certs a", "ssl_ca_certs = \"a\": needs ssl_certfile and ssl_keyfile"},
+      {"--model m --plan-device cpu:1GiB", "only --plan uses it"},
+      {"--model m --cuda-graphs false --max-cudagraph-capture-size 64",
+       "max_cudagraph_capture_size = 64: cuda_graphs is false"},
+      {"--model m --kernels composed --cuda-graphs true",
+       "cuda_graphs = true: kernels = composed has no kernel"},
+      {"--model m --max-num-seqs 8 --max-cudagraph-capture-size 9",
+       "max_cudagraph_capture_size 9 exceeds max_num_seqs 8"},
+      {"--model m --grpc-max-connection-age-grace 9",
+       "grpc_max_connection_age_grace = 9: only --grpc-max-connection-age uses"},
+  });
+  Accepted("--grpc-max-connection-age 9 --grpc-max-connection-age-grace 9");
 }
 
 TEST(TeacherOptionsTest, HelpAndVersionExit0) {
