@@ -7,6 +7,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/base/file_descriptor.h"
 
@@ -62,6 +63,23 @@ class RawClient {
  private:
   FileDescriptor socket_;
 };
+
+// Sends the request on a connection of its own, and reads until the server closes.
+inline std::string AskRaw(int port, std::string_view request, const char* from = "127.0.0.1") {
+  RawClient client(port, from);
+  client.Send(request);
+  return client.ReadAll();
+}
+
+// Connections that have sent this.
+inline std::vector<RawClient> ConnectMany(int port, int count, std::string_view bytes) {
+  std::vector<RawClient> clients;
+  for (int i = 0; i < count; ++i) {
+    clients.emplace_back(port);
+    clients.back().Send(bytes);
+  }
+  return clients;
+}
 
 // A socket that listens on a port that the kernel picks. The system completes connections although
 // nobody accepts them.

@@ -21,11 +21,7 @@ constexpr absl::Duration kMaxProbeTime = absl::Seconds(5);  // as other programs
 
 class HostileHttpTest : public TeacherBinaryFixture {
  protected:
-  std::string Ask(const std::string& request) {
-    RawClient client(teacher_->http_port());
-    client.Send(request);
-    return client.ReadAll();
-  }
+  std::string Ask(const std::string& request) { return AskRaw(teacher_->http_port(), request); }
   void ExpectAlive() {
     const absl::Time before = absl::Now();
     EXPECT_THAT(Ask("GET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"),
@@ -42,9 +38,7 @@ class HostileHttpTest : public TeacherBinaryFixture {
 // that end.
 void CheckRefusal(int port, const HostileRequest& request) {
   SCOPED_TRACE(request.name);
-  RawClient client(port);
-  client.Send(request.bytes + kSmuggled);
-  const std::string answer = client.ReadAll();
+  const std::string answer = AskRaw(port, request.bytes + kSmuggled);
   const size_t head_end = answer.find("\r\n\r\n");
   ASSERT_NE(head_end, std::string::npos) << "no answer";
   EXPECT_THAT(answer, StartsWith("HTTP/1.1 " + std::to_string(request.status) + " "));
@@ -108,11 +102,7 @@ TEST_F(HostileHttpTest, HalfSentRequestsHoldNothingThatOthersNeed) {
   for (const std::string& half :
        {std::string("GET /health HTTP/1.1\r\nHost: a\r\nA: "),
         PostHead("Content-Length: 33554432\r\n") + body, ChunkedBody("2000000\r\n") + body}) {
-    std::vector<RawClient> clients;
-    for (int i = 0; i < 500; ++i) {
-      clients.emplace_back(teacher_->http_port());
-      clients.back().Send(half);
-    }
+    const std::vector<RawClient> clients = ConnectMany(teacher_->http_port(), 500, half);
     ExpectAlive();
     ExpectServes();
     ExpectAlive();
@@ -122,17 +112,12 @@ TEST_F(HostileHttpTest, HalfSentRequestsHoldNothingThatOthersNeed) {
 TEST_F(HostileHttpTest, WaitingCompletionsDoNotDelayProbes) {
   Start();
   const std::string body = "{\"prompt\":[1],\"max_tokens\":400,\"ignore_eos\":true}";
-  std::vector<RawClient> clients;
-  for (int i = 0; i < 300; ++i) {
-    clients.emplace_back(teacher_->http_port());
-    clients.back().Send(PostHead("Content-Length: " + std::to_string(body.size()) + "\r\n") + body);
-  }
-  for (int i = 0; i < 700; ++i) {
-    clients.emplace_back(teacher_->http_port());
-    clients.back().Send("GET /health HTTP/1.1\r\nHost: a\r\nA: ");
-  }
-  for (int i = 0; i < 5; ++i) ExpectAlive();
-  clients.clear();  // cancels them
+  {
+    const auto waiting = ConnectMany(teacher_->http_port(), 300, WholePost(body));
+    const auto half =
+        ConnectMany(teacher_->http_port(), 700, "GET /health HTTP/1.1\r\nHost: a\r\nA: ");
+    for (int i = 0; i < 5; ++i) ExpectAlive();
+  }  // cancels them
   ExpectServes();
 }
 
@@ -161,9 +146,8 @@ TEST_F(HostileHttpTest, BodiesThatGrowLeaveMemoryAndTurnsToOthers) {
   int num_served = 0;
   int64_t most_bytes = 0;
   while (num_left > 0) {
-    RawClient other(teacher_->http_port(), "127.0.0.2");
-    other.Send(ClosingPost(question));
-    EXPECT_THAT(other.ReadAll(), StartsWith("HTTP/1.1 200"));
+    EXPECT_THAT(AskRaw(teacher_->http_port(), ClosingPost(question), "127.0.0.2"),
+                StartsWith("HTTP/1.1 200"));
     ++num_served;
     most_bytes = std::max(most_bytes, ResidentBytes());
     ExpectAlive();
@@ -179,12 +163,7 @@ TEST_F(HostileHttpTest, RecoversFromAFloodWithFewDescriptors) {
   Start();
   ExpectServes();
   for (const int port : {teacher_->http_port(), teacher_->grpc_port()}) {
-    std::vector<RawClient> flood;
-    for (int i = 0; i < 200; ++i) {
-      flood.emplace_back(port);
-      flood.back().Send("G");
-    }
-    flood.clear();
+    ConnectMany(port, 200, "G");
     stub_ = Connect(*teacher_);
     ExpectServes();
     ExpectAlive();
@@ -194,13 +173,12 @@ TEST_F(HostileHttpTest, RecoversFromAFloodWithFewDescriptors) {
 TEST_F(HostileHttpTest, AFloodOfOneProtocolLeavesTheOther) {
   descriptors_ = 96;
   Start();
-  std::vector<RawClient> flood;
-  for (int i = 0; i < 200; ++i) flood.emplace_back(teacher_->http_port());
+  std::vector<RawClient> flood = ConnectMany(teacher_->http_port(), 200, "");
   EXPECT_EQ(flood.front().ReadAll(), "");  // closed to make room for later ones
   stub_ = Connect(*teacher_);
   ExpectServes();
   flood.clear();
-  for (int i = 0; i < 200; ++i) flood.emplace_back(teacher_->grpc_port());
+  flood = ConnectMany(teacher_->grpc_port(), 200, "");
   // Connections are accepted in order, so once the last one has ended, all have been accepted. It
   // ends immediately, or after the time limit of its first frame if the HTTP connections left room.
   flood.back().ReadAll();

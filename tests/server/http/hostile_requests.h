@@ -27,11 +27,13 @@ inline std::string PostHead(const std::string& headers) {
 inline std::string ChunkedBody(const std::string& body) {
   return PostHead("Transfer-Encoding: chunked\r\n") + body;
 }
-// A whole request, after which the connection is to be closed.
+// A whole request.
+inline std::string WholePost(const std::string& body, const std::string& headers = "") {
+  return PostHead(headers + "Content-Length: " + std::to_string(body.size()) + "\r\n") + body;
+}
+// The same, after which the connection is to be closed.
 inline std::string ClosingPost(const std::string& body, const std::string& headers = "") {
-  return PostHead("Connection: close\r\n" + headers +
-                  "Content-Length: " + std::to_string(body.size()) + "\r\n") +
-         body;
+  return WholePost(body, "Connection: close\r\n" + headers);
 }
 
 inline std::vector<HostileRequest> HostileRequestLines() {
@@ -195,18 +197,17 @@ inline std::vector<HostileRequest> HostileLengths() {
        "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
        400},
   };
+  const auto add_length = [&requests](const std::string& value, int status) {
+    requests.push_back(
+        {"length " + value, PostHead("Content-Length: " + value + "\r\n") + "abc", status});
+  };
   for (const char* bad :
-       {"-1", "+3", "0x3", "3%33", "3.0", "3e0", "1 2", "", "3;", "3a", "\"3\"", "\xef\xbc\x93"}) {
-    requests.push_back({std::string("length ") + bad,
-                        PostHead(std::string("Content-Length: ") + bad + "\r\n") + "abc", 400});
-  }
-  requests.push_back(
-      {"length 33 NUL", PostHead(std::string("Content-Length: 33\0\r\n", 21)) + body, 400});
+       {"-1", "+3", "0x3", "3%33", "3.0", "3e0", "1 2", "", "3;", "3a", "\"3\"", "\xef\xbc\x93"})
+    add_length(bad, 400);
+  add_length(std::string("33\0", 3), 400);
   for (const char* large : {"33554433", "4294967299", "9223372036854775808", "18446744073709551616",
-                            "18446744073709551619", "99999999999999999999999999"}) {
-    requests.push_back({std::string("length ") + large,
-                        PostHead(std::string("Content-Length: ") + large + "\r\n") + "abc", 413});
-  }
+                            "18446744073709551619", "99999999999999999999999999"})
+    add_length(large, 413);
   for (const char* bad :
        {"xchunked", "chunked, identity", "identity, chunked", "gzip, chunked", "chunked, chunked",
         "identity", "\"chunked\"", "chunked;a=b", "", "gzip", "chunked,"}) {

@@ -32,11 +32,7 @@ class HttpServerFixture : public ::testing::Test {
   httplib::Result Complete(const std::string& body) {
     return client_->Post("/v1/completions", body, "application/json");
   }
-  std::string Raw(const std::string& request) {
-    RawClient client(server_->port());
-    client.Send(request);
-    return client.ReadAll();
-  }
+  std::string Raw(const std::string& request) { return AskRaw(server_->port(), request); }
 
   FakeModel fake_ = MakeFakeModel();
   ServingState state_{Clock::Real(), absl::Seconds(60)};

@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "tests/server/http/hostile_requests.h"
 #include "tests/server/http/http_server_fixture.h"
 #include "tests/support/files.h"
 
@@ -153,10 +154,7 @@ TEST_F(HttpServerTest, StreamThatThrowsIsCutAndRecordedWithTheStatusThatWasSent)
     FakeModel throwing = MakeFakeModel();
     throwing.model->tokenizer = std::make_unique<ThrowingTokenizer>(throws_exception);
     state_.SetReady(throwing.model);
-    const std::string answer =
-        Raw("POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
-            "Content-Length: " +
-            std::to_string(body.size()) + "\r\n\r\n" + body);
+    const std::string answer = Raw(WholePost(body));
     EXPECT_THAT(answer, StartsWith("HTTP/1.1 200"));
     // Neither a last chunk nor a second answer follows the head.
     EXPECT_EQ(answer.find("\r\n\r\n") + 4, answer.size());
@@ -171,11 +169,7 @@ TEST_F(HttpServerTest, ClientGoneCancelsTheWork) {
   Ready();
   fake_.engine->Hold(true);
   RawClient client(server_->port());
-  const std::string body = "{\"prompt\":[[1],[2]]}";
-  client.Send(
-      "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: "
-      "application/json\r\nContent-Length: " +
-      std::to_string(body.size()) + "\r\n\r\n" + body);
+  client.Send(WholePost("{\"prompt\":[[1],[2]]}"));
   fake_.engine->WaitForQueued(2);
   client.Close();
   fake_.engine->WaitForCancels(2);

@@ -116,31 +116,17 @@ class FrontTest : public ::testing::Test {
            " HTTP/1.1\r\nHost: a\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" +
            body;
   }
-  std::string Ask(int port, const std::string& request) {
-    RawClient client(port);
-    client.Send(request);
-    return client.ReadAll();
-  }
-  // Connections that have sent this.
-  std::vector<RawClient> Connect(int count, const std::string& bytes) {
-    std::vector<RawClient> clients;
-    for (int i = 0; i < count; ++i) {
-      clients.emplace_back(port_);
-      EXPECT_TRUE(clients.back().Send(bytes));
-    }
-    return clients;
-  }
   void ExpectServed(std::vector<RawClient>& clients) {
     for (RawClient& client : clients) {
       EXPECT_THAT(client.ReadUntil("\r\n\r\n"), StartsWith("HTTP/1.1 200"));
     }
   }
-  std::string AskProbe() { return Ask(port_, Get("/probe", "Connection: close\r\n")); }
+  std::string AskProbe() { return AskRaw(port_, Get("/probe", "Connection: close\r\n")); }
   // A probe connects from this address while 64 requests are in work, and its request comes behind
   // a flood of other connections.
   void FloodAProbe(const FrontLimits& limits, const char* from) {
     Start(limits);
-    const std::vector<RawClient> working = Connect(64, Get("/wait"));
+    const std::vector<RawClient> working = ConnectMany(port_, 64, Get("/wait"));
     std::vector<RawClient> half;
     EXPECT_THAT(AskProbe(), StartsWith("HTTP/1.1 200"));
     RawClient probe(port_, from);
@@ -198,7 +184,7 @@ TEST_F(FrontTest, NothingBehindARefusalIsRead) {
 
 TEST_F(FrontTest, BodyOfARefusedRequestIsNotRead) {
   Start();
-  const std::string answer = Ask(port_, Post("/none", Get("/")));
+  const std::string answer = AskRaw(port_, Post("/none", Get("/")));
   EXPECT_THAT(answer, StartsWith("HTTP/1.1 404"));
   EXPECT_EQ(answer.find("HTTP/1.1", 1), std::string::npos);
 }
@@ -214,9 +200,9 @@ TEST_F(FrontTest, ContinuesWhenAsked) {
 
 TEST_F(FrontTest, Http10GetsOneAnswer) {
   Start();
-  EXPECT_THAT(Ask(port_, "GET / HTTP/1.0\r\n\r\n"), HasSubstr("Connection: close\r\n"));
+  EXPECT_THAT(AskRaw(port_, "GET / HTTP/1.0\r\n\r\n"), HasSubstr("Connection: close\r\n"));
   // The end of a stream is the end of the connection.
-  const std::string stream = Ask(port_, "GET /stream HTTP/1.0\r\n\r\n");
+  const std::string stream = AskRaw(port_, "GET /stream HTTP/1.0\r\n\r\n");
   EXPECT_THAT(stream, EndsWith("\r\n\r\nonetwo"));
   EXPECT_THAT(stream, Not(HasSubstr("chunked")));
 }
@@ -256,24 +242,24 @@ TEST_F(FrontTest, AnswerIsCutWhenTheClientDoesNotRead) {
 
 TEST_F(FrontTest, SlowRequestsEndWith408) {
   Start({.head_timeout = absl::Milliseconds(200), .read_window = absl::Milliseconds(200)});
-  EXPECT_THAT(Ask(port_, "GET / HTTP/1.1\r\nHost: a\r\n"), StartsWith("HTTP/1.1 408"));
-  EXPECT_THAT(Ask(port_, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nabc"),
+  EXPECT_THAT(AskRaw(port_, "GET / HTTP/1.1\r\nHost: a\r\n"), StartsWith("HTTP/1.1 408"));
+  EXPECT_THAT(AskRaw(port_, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nabc"),
               StartsWith("HTTP/1.1 408"));
 }
 
 TEST_F(FrontTest, IdleConnectionsAreClosed) {
   Start({.idle_timeout = absl::Milliseconds(200)});
-  EXPECT_EQ(Ask(port_, ""), "");
+  EXPECT_EQ(AskRaw(port_, ""), "");
   // A busy machine may not send the request before its connection is closed.
   std::string answer;
-  EXPECT_TRUE(PollUntil(kPatience, [&] { return !(answer = Ask(port_, Get("/"))).empty(); }));
+  EXPECT_TRUE(PollUntil(kPatience, [&] { return !(answer = AskRaw(port_, Get("/"))).empty(); }));
   EXPECT_THAT(answer, StartsWith("HTTP/1.1 200"));
   EXPECT_THAT(answer, Not(HasSubstr("close")));
 }
 
 TEST_F(FrontTest, ProbesAreAnsweredWhileAllThreadsWait) {
   Start({.num_threads = 4, .max_client_worker_share = 1.0});
-  std::vector<RawClient> waiting = Connect(20, Get("/wait"));
+  std::vector<RawClient> waiting = ConnectMany(port_, 20, Get("/wait"));
   handler_.WaitForWaiting(4);
   EXPECT_THAT(AskProbe(), StartsWith("HTTP/1.1 200"));
   handler_.Release();
@@ -282,7 +268,7 @@ TEST_F(FrontTest, ProbesAreAnsweredWhileAllThreadsWait) {
 
 TEST_F(FrontTest, ThreadsAreLeftForOtherClients) {
   Start({.num_threads = 4});
-  std::vector<RawClient> waiting = Connect(20, Get("/wait"));
+  std::vector<RawClient> waiting = ConnectMany(port_, 20, Get("/wait"));
   handler_.WaitForWaiting(2);
   RawClient other(port_, "127.0.0.2");
   other.Send(Get("/"));
@@ -309,11 +295,12 @@ TEST_F(FrontTest, NewConnectionsReplaceIdleOnes) {
 
 TEST_F(FrontTest, ProbesPassWhenEveryConnectionIsInWork) {
   Start({.max_connections = 4});
-  std::vector<RawClient> waiting = Connect(4, Get("/wait"));
+  std::vector<RawClient> waiting = ConnectMany(port_, 4, Get("/wait"));
   handler_.WaitForWaiting(4);
   EXPECT_THAT(AskProbe(), StartsWith("HTTP/1.1 200"));
-  EXPECT_THAT(Ask(port_, Get("/", "Connection: close\r\n")), StartsWith("HTTP/1.1 404"));
-  EXPECT_THAT(Ask(probe_port_, Get("/probe", "Connection: close\r\n")), StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(AskRaw(port_, Get("/", "Connection: close\r\n")), StartsWith("HTTP/1.1 404"));
+  EXPECT_THAT(AskRaw(probe_port_, Get("/probe", "Connection: close\r\n")),
+              StartsWith("HTTP/1.1 200"));
 }
 
 TEST_F(FrontTest, AFloodOfConnectionsDoesNotCloseThatOfAProbe) {
@@ -353,14 +340,15 @@ TEST_F(FrontTest, ConnectionsOfATrustedProxyCountForTheClientsThatItNames) {
 
 TEST_F(FrontTest, PortForProbesServesNothingElse) {
   Start();
-  EXPECT_THAT(Ask(probe_port_, Get("/probe", "Connection: close\r\n")), StartsWith("HTTP/1.1 200"));
-  EXPECT_THAT(Ask(probe_port_, Get("/", "Connection: close\r\n")), StartsWith("HTTP/1.1 404"));
+  EXPECT_THAT(AskRaw(probe_port_, Get("/probe", "Connection: close\r\n")),
+              StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(AskRaw(probe_port_, Get("/", "Connection: close\r\n")), StartsWith("HTTP/1.1 404"));
 }
 
 TEST_F(FrontTest, DeclaredBytesTakeNoMemory) {
   Start();
   const std::vector<RawClient> declared =
-      Connect(100, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 33554432\r\n\r\nx");
+      ConnectMany(port_, 100, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 33554432\r\n\r\nx");
   const std::string body(1 << 20, 'y');
   RawClient client(port_);
   client.Send(Post("/", body));
@@ -383,8 +371,9 @@ TEST_F(FrontTest, StalledBodiesGiveTheirMemoryToThoseThatMove) {
   Start({.read_window = absl::Hours(1)});
   const std::string most_of_it(14 << 20, 'x'), body(10 << 20, 'y');
   std::vector<RawClient> stalled =
-      Connect(2, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: " + std::to_string(15 << 20) +
-                     "\r\n\r\n" + most_of_it);
+      ConnectMany(port_, 2,
+                  "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: " + std::to_string(15 << 20) +
+                      "\r\n\r\n" + most_of_it);
   ASSERT_TRUE(PollUntil(kPatience, [&] { return budget_.num_used() >= 30 << 20; }));
   // Refused while the others may still move, served once they have stalled.
   EXPECT_TRUE(PollUntil(kPatience, [&] {
