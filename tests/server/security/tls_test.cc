@@ -50,28 +50,22 @@ class SecureServersTest : public GrpcServerFixture {
     const HttpServerOptions options = {.health_port = -1, .tls = tls_.get(), .keys = keys_.get()};
     ASSERT_OK_AND_ASSIGN(http_, HttpServer::Listen(
                                     "127.0.0.1", 0, &state_, &metrics_, [] {}, options));
-    const GrpcServerOptions grpc_options = {.tls = paths, .keys = keys_.get()};
-    Listen(grpc_options);
+    Listen({.tls = paths, .keys = keys_.get()});
   }
   TlsPaths ServerPaths(bool mutual) const {
     return {Path("server.crt"), Path("server.key"), mutual ? Path("ca.crt") : ""};
   }
   // The status of a completion over HTTPS; 0 if there is no answer.
-  int Complete(const std::string& client, const std::string& key = "") {
-    std::unique_ptr<httplib::SSLClient> https =
-        client.empty()
-            ? std::make_unique<httplib::SSLClient>("127.0.0.1", http_->port())
-            : std::make_unique<httplib::SSLClient>("127.0.0.1", http_->port(),
-                                                   Path(client + ".crt"), Path(client + ".key"));
-    https->set_ca_cert_path(Path("ca.crt").c_str());
-    https->enable_server_certificate_verification(true);
-    httplib::Headers headers;
-    if (!key.empty()) headers.emplace("Authorization", "Bearer " + key);
-    const auto answer =
-        https->Post("/v1/completions", headers, "{\"prompt\":[1]}", "application/json");
+  int Complete(const std::string& client) {
+    const std::string certificate = client.empty() ? "" : Path(client + ".crt");
+    const std::string private_key = client.empty() ? "" : Path(client + ".key");
+    httplib::SSLClient https("127.0.0.1", http_->port(), certificate, private_key);
+    https.set_ca_cert_path(Path("ca.crt").c_str());
+    https.enable_server_certificate_verification(true);
+    const auto answer = https.Post("/v1/completions", "{\"prompt\":[1]}", "application/json");
     return answer ? answer->status : 0;
   }
-  grpc::StatusCode Info(std::shared_ptr<grpc::ChannelCredentials> credentials,
+  absl::StatusCode Info(std::shared_ptr<grpc::ChannelCredentials> credentials,
                         const std::string& key = "") {
     const auto stub = v1::Teacher::NewStub(
         grpc::CreateChannel(HostPort("127.0.0.1", server_->port()), std::move(credentials)));
@@ -79,7 +73,7 @@ class SecureServersTest : public GrpcServerFixture {
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
     if (!key.empty()) context.AddMetadata("authorization", "Bearer " + key);
     v1::GetTeacherInfoResponse response;
-    return stub->GetTeacherInfo(&context, {}, &response).error_code();
+    return StatusOf(stub->GetTeacherInfo(&context, {}, &response)).code();
   }
   std::shared_ptr<grpc::ChannelCredentials> TlsCredentials(const std::string& client) {
     grpc::SslCredentialsOptions options;
@@ -101,11 +95,10 @@ class SecureServersTest : public GrpcServerFixture {
 TEST_F(SecureServersTest, SpeaksTls) {
   Start(ServerPaths(/*mutual=*/false), {});
   EXPECT_EQ(Complete(""), 200);
-  EXPECT_EQ(Info(TlsCredentials("")), grpc::StatusCode::OK);
-  EXPECT_EQ(Info(grpc::InsecureChannelCredentials()), grpc::StatusCode::UNAVAILABLE);
-  RawClient plain(http_->port());
-  plain.Send("GET /health HTTP/1.1\r\nHost: a\r\n\r\n");
-  EXPECT_EQ(plain.ReadAll().find("HTTP"), std::string::npos);
+  EXPECT_EQ(Info(TlsCredentials("")), kOk);
+  EXPECT_EQ(Info(grpc::InsecureChannelCredentials()), kUnavailable);
+  EXPECT_THAT(AskRaw(http_->port(), "GET /health HTTP/1.1\r\nHost: a\r\n\r\n"),
+              Not(HasSubstr("HTTP")));
   // The port of the probes stays plain.
   EXPECT_EQ(httplib::Client("127.0.0.1", http_->health_port()).Get("/health")->status, 200);
 }
@@ -131,8 +124,7 @@ TEST_F(SecureServersTest, LargeGrpcMessagesPassThroughTls) {
   for (int i = 0; i < 2; ++i) {
     grpc::ClientContext context;
     v1::ScoreResponse response;
-    EXPECT_EQ(stub->Score(&context, request, &response).error_code(),
-              grpc::StatusCode::FAILED_PRECONDITION);
+    EXPECT_ERROR(stub->Score(&context, request, &response), kFailedPrecondition, "");
   }
 }
 
@@ -169,9 +161,9 @@ TEST_F(SecureServersTest, ClientsShowACertificateOfTheAuthority) {
   EXPECT_EQ(Complete("client"), 200);
   EXPECT_EQ(Complete(""), 0);
   EXPECT_EQ(Complete("stranger"), 0);
-  EXPECT_EQ(Info(TlsCredentials("client")), grpc::StatusCode::OK);
-  EXPECT_EQ(Info(TlsCredentials("")), grpc::StatusCode::UNAVAILABLE);
-  EXPECT_EQ(Info(TlsCredentials("stranger")), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(Info(TlsCredentials("client")), kOk);
+  EXPECT_EQ(Info(TlsCredentials("")), kUnavailable);
+  EXPECT_EQ(Info(TlsCredentials("stranger")), kUnavailable);
 }
 
 TEST_F(SecureServersTest, NewCertificatesAreUsedAndBadOnesAreNot) {
@@ -190,14 +182,13 @@ TEST_F(SecureServersTest, NewCertificatesAreUsedAndBadOnesAreNot) {
 // gRPC looks at the files by itself; a pair that does not fit together is left alone.
 TEST_F(SecureServersTest, GrpcUsesNewCertificatesToo) {
   Start(ServerPaths(/*mutual=*/false), {});
-  EXPECT_EQ(Info(TlsCredentials("")), grpc::StatusCode::OK);
+  EXPECT_EQ(Info(TlsCredentials("")), kOk);
   const auto old_authority = TlsCredentials("");
   const Certificate other("other", nullptr, true);
   Certificate("localhost", &other, false).Write(Path("server"));
   other.Write(Path("ca"));
-  EXPECT_TRUE(PollUntil(kNewFilesAreRead,
-                        [&] { return Info(TlsCredentials("")) == grpc::StatusCode::OK; }));
-  EXPECT_EQ(Info(old_authority), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_TRUE(PollUntil(kNewFilesAreRead, [&] { return Info(TlsCredentials("")) == kOk; }));
+  EXPECT_EQ(Info(old_authority), kUnavailable);
 }
 
 TEST_F(SecureServersTest, BadFilesAreRefusedAtTheStart) {
@@ -226,9 +217,9 @@ TEST_F(SecureServersTest, KeysOpenEverythingButTheProbes) {
   EXPECT_EQ(client.Get("/v1/models", {{"Authorization", "Bearer other"}})->status, 200);
   EXPECT_EQ(client.Get("/v1/models", {{"Authorization", "Bearer wrong"}})->status, 401);
   const auto plain = grpc::InsecureChannelCredentials();
-  EXPECT_EQ(Info(plain), grpc::StatusCode::UNAUTHENTICATED);
-  EXPECT_EQ(Info(plain, "wrong"), grpc::StatusCode::UNAUTHENTICATED);
-  EXPECT_EQ(Info(plain, "secret"), grpc::StatusCode::OK);
+  EXPECT_EQ(Info(plain), kUnauthenticated);
+  EXPECT_EQ(Info(plain, "wrong"), kUnauthenticated);
+  EXPECT_EQ(Info(plain, "secret"), kOk);
   EXPECT_THAT(metrics_.Text(state_), HasSubstr("code=\"UNAUTHENTICATED\""));
 }
 
