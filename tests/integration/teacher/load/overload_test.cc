@@ -2,7 +2,6 @@
 // (TAOPD_OVERLOAD_SECONDS). Its memory stays flat, it refuses explicitly and says when to retry,
 // and it answers every request that it accepts. Short requests get through, both those of the
 // flooding client and those of another one.
-#include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
@@ -27,7 +26,6 @@ constexpr int kCapacityCalls = 400;  // calls of two clients together
 // The growth from the peak of the first half, in which buffers and the allocator's arenas fill, to
 // the peak of the second.
 constexpr int64_t kMaxGrowthBytes = 24 << 20;
-constexpr absl::Duration kLongestHealth = absl::Seconds(1);
 constexpr int kQueuedTokens = 24'000;
 // The limit for a short request, in multiples of the time that the full queue needs. The request
 // waits for its client's half of the queue and for the running step. The rest allows for other load
@@ -166,8 +164,6 @@ class TeacherOverloadTest : public TeacherBinaryFixture {
     const size_t at = text.find(line);
     return at == std::string::npos ? 0 : std::atoll(text.c_str() + at + line.size());
   }
-
-  absl::Duration longest_health_;
 };
 
 TEST_F(TeacherOverloadTest, TenTimesWhatItCanDo) {
@@ -180,7 +176,7 @@ TEST_F(TeacherOverloadTest, TenTimesWhatItCanDo) {
   ShortOnes of_flooder, of_other;
   std::thread beside_flood([&] { of_flooder = ScoreShortOnes(kFlooder, stop); });
   std::thread other([&] { of_other = ScoreShortOnes(kOther, stop); });
-  std::thread health([&] { longest_health_ = WatchHealth(teacher_->http_port(), stop); });
+  std::thread health([&] { WatchHealth(teacher_->http_port(), stop); });
   const absl::Time start = absl::Now();
   int64_t most_bytes[2] = {0, 0};  // peak of each half
   for (absl::Duration passed; (passed = absl::Now() - start) < length;) {
@@ -212,7 +208,6 @@ TEST_F(TeacherOverloadTest, TenTimesWhatItCanDo) {
   const double queue_s = kQueuedTokens / (capacity * kLongTokens);
   CheckShortOnes(of_flooder, "the flooder", queue_s);
   CheckShortOnes(of_other, "another", queue_s);
-  EXPECT_LT(longest_health_, kLongestHealth);
   EXPECT_EQ(teacher_->Terminate(), 0);
 }
 

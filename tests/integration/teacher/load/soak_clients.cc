@@ -1,7 +1,5 @@
 #include "tests/integration/teacher/load/soak_clients.h"
 
-#include <gmock/gmock.h>
-
 #include <functional>
 #include <iterator>
 #include <regex>
@@ -9,6 +7,7 @@
 
 #include "common/base/status.h"
 #include "proto/vllm/engine.grpc.pb.h"
+#include "tests/server/http/hostile_requests.h"
 #include "tests/support/raw_sockets.h"
 
 namespace taopd::testing {
@@ -74,11 +73,6 @@ std::string WithoutNames(const std::string& answer) {
   return std::regex_replace(answer, *names, "");
 }
 
-std::string Post(const std::string& body) {
-  return Concat("POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n",
-                "Content-Length: ", body.size(), "\r\n\r\n", body);
-}
-
 }  // namespace
 
 void FirstAnswers::Compare(const std::string& request, const std::string& answer) {
@@ -134,11 +128,9 @@ void SoakClient::Act() {
                                     &SoakClient::Complete,
                                     &SoakClient::CompleteMany,
                                     &SoakClient::Chat,
-                                    &SoakClient::StreamChat,
                                     &SoakClient::Tokenize,
                                     &SoakClient::MissADeadline,
-                                    &SoakClient::SendNonsense,
-                                    &SoakClient::SendTooMuch,
+                                    &SoakClient::SendWhatIsRefused,
                                     &SoakClient::AskThroughTheGateway,
                                     &SoakClient::SendHalfARequest,
                                     &SoakClient::BreakACompletion};
@@ -227,12 +219,10 @@ void SoakClient::CompleteMany() {
   Ask("/v1/completions", body);
 }
 
-void SoakClient::Chat() { Ask("/v1/chat/completions", ChatBody(&random_)); }
-
-void SoakClient::StreamChat() {
+void SoakClient::Chat() {
   nlohmann::json body = ChatBody(&random_);
-  body["stream"] = true;
-  body["stream_options"] = {{"include_usage", true}};
+  if (random_.NextBelow(2) == 0)
+    body.update({{"stream", true}, {"stream_options", {{"include_usage", true}}}});
   Ask("/v1/chat/completions", body);
 }
 
@@ -259,7 +249,7 @@ void SoakClient::MissADeadline() {
 // Disconnects after the first bytes of the answer.
 void SoakClient::BreakACompletion() {
   RawClient client(teacher_.http_port());
-  ASSERT_TRUE(client.Send(Post(Body(Sequence(50), 64).dump())));
+  ASSERT_TRUE(client.Send(WholePost(Body(Sequence(50), 64).dump())));
   if (random_.NextBelow(2) == 0) client.ReadUntil("data:");
 }
 
@@ -317,45 +307,33 @@ void SoakClient::AskThroughTheGateway() {
   EXPECT_TRUE(was_aborted || (status.ok() && num_complete == 2)) << status.error_message();
 }
 
-void SoakClient::SendNonsense() {
-  v1::ScoreRequest request = Sequence(20);
-  request.set_top_k(100'000);
-  v1::ScoreResponse response;
-  grpc::ClientContext context;
-  EXPECT_EQ(stub_->Score(&context, request, &response).error_code(),
-            grpc::StatusCode::INVALID_ARGUMENT);
-  for (const char* body : {"", "{", "[1,2", "{\"prompt\":[-1]}", "{\"prompt\":\"a\",\"n\":0}"}) {
+// Sends nonsense, and requests over the limits of the context and of the number of prompts.
+void SoakClient::SendWhatIsRefused() {
+  v1::ScoreRequest nonsense = Sequence(20), too_long = Sequence(20);
+  nonsense.set_top_k(100'000);
+  for (int t = 0; t < 5000; ++t) too_long.add_token_ids(1);
+  for (const v1::ScoreRequest& request : {nonsense, too_long}) {
+    v1::ScoreResponse response;
+    grpc::ClientContext context;
+    EXPECT_ERROR(stub_->Score(&context, request, &response), kInvalidArgument, "");
+  }
+  std::vector<std::string> bodies = {"", "{", "[1,2", R"({"prompt":[-1]})",
+                                     R"({"prompt":"a","n":0})"};
+  bodies.push_back(nlohmann::json{{"prompt", std::vector<int>(100'000, 1)}}.dump());
+  bodies.push_back(nlohmann::json{{"prompt", std::vector<nlohmann::json>(2000, {1})}}.dump());
+  for (const std::string& body : bodies) {
     const auto answer = http_->Post("/v1/completions", body, "application/json");
     ASSERT_TRUE(answer);
-    EXPECT_EQ(answer->status, 400) << body;
+    EXPECT_EQ(answer->status, 400) << answer->body;
   }
   const auto answer = http_->Get("/no/such/route");
   ASSERT_TRUE(answer);
   EXPECT_EQ(answer->status, 404);
 }
 
-// Sends requests over the limits of the context, of the number of prompts and of a name.
-void SoakClient::SendTooMuch() {
-  v1::ScoreRequest request = Sequence(20);
-  for (int t = 0; t < 5000; ++t) request.add_token_ids(1);
-  v1::ScoreResponse response;
-  grpc::ClientContext context;
-  EXPECT_EQ(stub_->Score(&context, request, &response).error_code(),
-            grpc::StatusCode::INVALID_ARGUMENT);
-  nlohmann::json body = Body(Sequence(20), 1);
-  body["stream"] = false;
-  body["prompt"] = std::vector<int>(100'000, 1);
-  for (int i = 0; i < 2; ++i) {
-    const auto answer = http_->Post("/v1/completions", body.dump(), "application/json");
-    ASSERT_TRUE(answer);
-    EXPECT_EQ(answer->status, 400) << answer->body;
-    body["prompt"] = std::vector<nlohmann::json>(2000, {1});
-  }
-}
-
 void SoakClient::SendHalfARequest() {
   RawClient client(random_.NextBelow(2) == 0 ? teacher_.http_port() : teacher_.grpc_port());
-  const std::string request = Post(Body(Sequence(50), 4).dump());
+  const std::string request = WholePost(Body(Sequence(50), 4).dump());
   client.Send(request.substr(0, random_.NextBelow(request.size())));
 }
 

@@ -54,15 +54,13 @@ class SoakClient {
   void Complete();
   void CompleteMany();
   void Chat();
-  void StreamChat();
   void Tokenize();
   void MissADeadline();
   void BreakACompletion();
   void CancelAScore();
   void CancelAStream();
   void AskThroughTheGateway();
-  void SendNonsense();
-  void SendTooMuch();
+  void SendWhatIsRefused();
   void SendHalfARequest();
   void Reconnect();
 

@@ -2,8 +2,6 @@
 // streams, completions, chats, deadlines, broken connections, cancellations and nonsense. Nothing
 // is lost, equal requests get equal answers, and the numbers of bytes, descriptors and threads do
 // not grow.
-#include <gmock/gmock.h>
-
 #include <algorithm>
 #include <atomic>
 #include <iostream>
@@ -28,7 +26,6 @@ constexpr int64_t kMaxMoreDescriptors = 4;
 // and go.
 constexpr int64_t kMaxMoreThreads = 4;
 constexpr absl::Duration kSettling = absl::Seconds(60);
-constexpr absl::Duration kLongestHealth = absl::Seconds(1);
 
 // Makes a model with a tokenizer and a chat template.
 std::string MakeModel(const TempDir& dir) {
@@ -54,7 +51,6 @@ class TeacherSoakTest : public TeacherBinaryFixture {
   ProcessUsage Usage() const { return ProcessUsage::Of(teacher_->pid()); }
 
   TempDir dir_;
-  absl::Duration longest_health_;
 };
 
 TEST_F(TeacherSoakTest, MixedClientsLeaveNothingBehind) {
@@ -68,7 +64,7 @@ TEST_F(TeacherSoakTest, MixedClientsLeaveNothingBehind) {
   FirstAnswers first_answers;
   std::vector<std::unique_ptr<SoakClient>> clients;
   std::vector<std::thread> threads;
-  threads.emplace_back([&] { longest_health_ = WatchHealth(teacher_->http_port(), stop); });
+  threads.emplace_back([&] { WatchHealth(teacher_->http_port(), stop); });
   for (int c = 0; c < kNumClients; ++c) {
     clients.push_back(
         std::make_unique<SoakClient>(*teacher_, &first_answers, static_cast<uint64_t>(c)));
@@ -92,7 +88,6 @@ TEST_F(TeacherSoakTest, MixedClientsLeaveNothingBehind) {
   for (std::thread& thread : threads) thread.join();
   clients.clear();
   EXPECT_GT(first_answers.num_compared(), first_answers.num_new());
-  EXPECT_LT(longest_health_, kLongestHealth);
   EXPECT_LT(most_bytes[1] - most_bytes[0], kMaxGrowthBytes);
 
   // Sockets and threads disappear when the server has noticed that their clients are gone.
