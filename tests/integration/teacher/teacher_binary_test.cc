@@ -1,5 +1,4 @@
 // Tests of the real taopd-teacher on a real model: its numbers, its limits and its shutdown.
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "tests/integration/teacher/teacher_binary_fixture.h"

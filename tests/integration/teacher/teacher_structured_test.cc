@@ -1,9 +1,6 @@
 // Tests of structured output over sockets, on a model with 100,000 ids: no request can delay the
 // server or other clients.
-#include <absl/time/clock.h>
-
 #include <atomic>
-#include <cstdio>
 #include <thread>
 
 #include "tests/integration/model_configs.h"

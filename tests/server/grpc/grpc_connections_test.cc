@@ -1,5 +1,4 @@
 // Tests the life of gRPC connections, and the number of calls of one, over real sockets.
-#include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 
 #include <thread>

@@ -1,6 +1,5 @@
 // Every method of every service asks for a key, before it looks at the request.
 #include <gmock/gmock.h>
-#include <grpcpp/grpcpp.h>
 
 #include "server/security/api_keys.h"
 #include "tests/server/grpc/every_method.h"

@@ -1,7 +1,6 @@
 // No message makes the server take more memory than a few times its bytes, whatever method it is
 // sent to.
 #include <gmock/gmock.h>
-#include <grpcpp/grpcpp.h>
 
 #include <string>
 

@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 
 #include "server/metrics/server_metrics.h"
-#include "tests/server/fake_engine.h"
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/stub_engine.h"

@@ -7,7 +7,6 @@
 #include <map>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "server/grpc/guard/http2_frames.h"
 #include "tests/support/raw_sockets.h"
