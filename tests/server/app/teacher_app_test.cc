@@ -99,7 +99,7 @@ class TeacherAppTest : public ::testing::Test {
       std::this_thread::yield();
     }
   }
-  // The status of a completion as another client asks for it; 0 if the connection was closed.
+  // Returns the status of a completion of another client, or 0 if the connection was closed.
   int Complete() {
     httplib::Client client("127.0.0.1", http_port_);
     client.set_read_timeout(20);
