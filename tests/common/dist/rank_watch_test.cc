@@ -33,10 +33,9 @@ class RankWatchTest : public ::testing::Test {
     ASSERT_OK_AND_ASSIGN(root_, RankWatch::Listen(options, "127.0.0.1"));
   }
   std::unique_ptr<RankWatch> Join(int64_t rank, int64_t world_size) {
-    auto watch = RankWatch::Connect(Options(rank, world_size), "127.0.0.1", root_->port(),
-                                    absl::Seconds(10));
-    EXPECT_OK(watch);
-    return watch.ok() ? *std::move(watch) : nullptr;
+    return RankWatch::Connect(Options(rank, world_size), "127.0.0.1", root_->port(),
+                              absl::Seconds(10))
+        .value();
   }
   static bool Fails(const RankWatch& watch) {
     return PollUntil(absl::Seconds(10), [&] { return !watch.failure().ok(); });

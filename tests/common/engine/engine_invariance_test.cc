@@ -124,10 +124,9 @@ class EngineInvarianceTest : public ::testing::TestWithParam<TinyKind> {
   ~EngineInvarianceTest() override { at::set_num_threads(1); }
 
   std::unique_ptr<InferenceEngine> Make(const EngineOptions& options) {
-    auto engine = MakeTorchEngine(decoder_, options, Clock::Real(),
-                                  std::make_unique<FunctionBackend>(decoder_.get(), &backend_log_));
-    EXPECT_TRUE(engine.ok()) << engine.status().ToString();
-    return *std::move(engine);
+    return MakeTorchEngine(decoder_, options, Clock::Real(),
+                           std::make_unique<FunctionBackend>(decoder_.get(), &backend_log_))
+        .value();
   }
 
   BackendLog backend_log_;

@@ -18,9 +18,7 @@ namespace {
 std::shared_ptr<Decoder> RandomModel(const ModelConfig& config, uint64_t seed,
                                      const std::string& dtype = "float32") {
   const DecoderOptions options = {.dtype = dtype, .device = "cpu"};
-  auto decoder = MakeDecoder(config, options, RandomStream(seed, "replaced"));
-  EXPECT_OK(decoder);
-  return *std::move(decoder);
+  return MakeDecoder(config, options, RandomStream(seed, "replaced")).value();
 }
 
 std::vector<TensorSum> SumsOf(const std::vector<NamedParameter>& parameters) {
@@ -94,9 +92,7 @@ class DecoderWeightsTest : public ::testing::Test {
  protected:
   LoadedEngine Load(const std::string& name, bool takes_weights = false) {
     const EngineOptions options = {.kv_cache_bytes = 1 << 20};
-    auto loaded = LoadEngine(dir_.File(name), "auto", "cpu", 1, options, "", takes_weights);
-    EXPECT_OK(loaded);
-    return *std::move(loaded);
+    return LoadEngine(dir_.File(name), "auto", "cpu", 1, options, "", takes_weights).value();
   }
   void Save(const Decoder& decoder, const std::string& name) {
     ASSERT_OK(SaveDecoder(decoder, dir_.File(name)));
@@ -111,16 +107,15 @@ class DecoderWeightsTest : public ::testing::Test {
     options.lora->config.target_modules = {"q_proj", "down_proj"};
     if (saves_modules) options.lora->config.modules_to_save = {"model.norm", "embed_tokens"};
     options.lora->seed = saves_modules ? 5 : 6;
-    auto student = LoadDecoder(dir_.File("start"), options);
-    EXPECT_OK(student);
+    auto student = LoadDecoder(dir_.File("start"), options).value();
     {
       const at::NoGradGuard no_grad;
-      for (const auto& [parameter_name, matrix] : (*student)->TrainedParameters())
+      for (const auto& [parameter_name, matrix] : student->TrainedParameters())
         at::Tensor(matrix).add_(0.1);  // B is 0 at first
     }
     std::filesystem::remove_all(dir_.File("adapter"));
-    Save(**student, "adapter");
-    return *std::move(student);
+    Save(*student, "adapter");
+    return student;
   }
   absl::StatusOr<std::unique_ptr<StagedWeights>> StageAdapter(EngineWeights* weights,
                                                               const Decoder& student) {
@@ -162,10 +157,9 @@ TEST_F(DecoderWeightsTest, OnlyChangedTensorsAreReplaced) {
   const LoadedEngine engine = Load("start", /*takes_weights=*/true);
   const auto set = [&](const std::string& name) -> int64_t {
     Save(*model, name);
-    auto staged = engine.weights->Stage(dir_.File(name), SumsOf(model->Parameters()));
-    EXPECT_OK(staged);
-    EXPECT_OK((*staged)->Apply());
-    return (*staged)->num_changed();
+    const auto staged = engine.weights->Stage(dir_.File(name), SumsOf(model->Parameters())).value();
+    EXPECT_OK(staged->Apply());
+    return staged->num_changed();
   };
   const auto all = static_cast<int64_t>(model->Parameters().size());
   EXPECT_EQ(set("first"), all);  // the sums of the start are not known

@@ -2,8 +2,6 @@
 // greedy choice does not depend on the last bit.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,16 +30,12 @@ inline std::shared_ptr<Decoder> MakeTiny(const ModelConfig& config = SmallConfig
                                          const std::string& dtype = "float32",
                                          const std::string& device = "cpu") {
   const DecoderOptions options = {.dtype = dtype, .device = device, .requires_grad = requires_grad};
-  auto decoder = MakeDecoder(config, options, RandomStream(5, "tiny model"));
-  EXPECT_TRUE(decoder.ok()) << decoder.status().ToString();
-  return decoder.ok() ? std::shared_ptr<Decoder>(*std::move(decoder)) : nullptr;
+  return MakeDecoder(config, options, RandomStream(5, "tiny model")).value();
 }
 
 inline std::unique_ptr<InferenceEngine> MakeEngine(std::shared_ptr<Decoder> decoder,
                                                    const EngineOptions& options = EngineOptions()) {
-  auto engine = MakeTorchEngine(std::move(decoder), options);
-  EXPECT_TRUE(engine.ok()) << engine.status().ToString();
-  return *std::move(engine);
+  return MakeTorchEngine(std::move(decoder), options).value();
 }
 
 inline std::vector<int32_t> RandomIds(int64_t length, uint64_t seed, int64_t vocab_size = 61) {

@@ -191,9 +191,8 @@ TEST(PlanEngine, WithoutPoolItOnlyScores) {
 
 // Returns the bytes of everything but the pool.
 int64_t BytesBeforePool(EnginePlanInput input) {
-  const auto plan = PlanEngine(input);
-  EXPECT_TRUE(plan.ok()) << plan.status();
-  return plan->total_bytes - plan->kv_pool_bytes();
+  const EnginePlan plan = PlanEngine(input).value();
+  return plan.total_bytes - plan.kv_pool_bytes();
 }
 
 TEST(PlanEngine, OnTheCpuOneSequenceMayTakeMoreThanHalfOfTheRest) {

@@ -23,9 +23,7 @@ void ExpectClose(const at::Tensor& actual, const at::Tensor& expected, const std
 
 std::unique_ptr<Decoder> LoadSlice(const std::string& dir, Collectives* group) {
   const DecoderOptions options = {.dtype = "float32", .device = "cpu", .group = group};
-  auto decoder = LoadDecoder(dir, options);
-  EXPECT_TRUE(decoder.ok()) << decoder.status();
-  return *std::move(decoder);
+  return LoadDecoder(dir, options).value();
 }
 
 struct Answers {

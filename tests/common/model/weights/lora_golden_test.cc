@@ -41,9 +41,7 @@ struct LoraCase {
   std::unique_ptr<Decoder> Trained(const std::string& dtype = "float32") const {
     DecoderOptions options = {dtype, "cpu", true};
     options.lora.emplace();
-    auto decoder = LoadDecoder(dir.path(), options);
-    EXPECT_TRUE(decoder.ok()) << decoder.status().ToString();
-    return *std::move(decoder);
+    return LoadDecoder(dir.path(), options).value();
   }
 
   size_t NumFactors() const { return stored.size() - saved.size(); }
@@ -236,9 +234,7 @@ TEST(LoraDecoder, ANewAdapterChangesNothingAndDependsOnTheSeedAlone) {
     options.lora->config.target_modules = {kAllLinear};
     options.lora->config.init = init;
     options.lora->seed = seed;
-    auto decoder = LoadDecoder(base_dir, options);
-    EXPECT_TRUE(decoder.ok()) << decoder.status().ToString();
-    return *std::move(decoder);
+    return LoadDecoder(base_dir, options).value();
   };
   const auto one = load(1, LoraInit::kDefault), again = load(1, LoraInit::kDefault),
              other = load(2, LoraInit::kDefault), gaussian = load(1, LoraInit::kGaussian);
