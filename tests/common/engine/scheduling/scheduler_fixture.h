@@ -5,9 +5,6 @@
 // request 3, from whose last row requests 4 and 5 sample as well.
 #pragma once
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <memory>
 #include <numeric>
 #include <string>
@@ -15,6 +12,7 @@
 #include <vector>
 
 #include "common/engine/scheduling/scheduler.h"
+#include "tests/support/status_matchers.h"
 
 namespace taopd {
 
@@ -104,6 +102,11 @@ class SchedulerFixture : public ::testing::Test {
     const std::string text = Text(plan);
     Complete(plan);
     return text;
+  }
+
+  // Runs as many steps as there are plans, and expects these.
+  void ExpectSteps(const std::vector<std::string>& plans) {
+    for (size_t i = 0; i < plans.size(); ++i) EXPECT_EQ(Step(), plans[i]) << "step " << i;
   }
 
   std::vector<std::pair<RequestHandle, absl::StatusCode>> Dropped() {

@@ -4,9 +4,6 @@
 namespace taopd::testing {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
-
 std::vector<std::pair<int32_t, int32_t>> Copies(const StepPlan& plan) {
   std::vector<std::pair<int32_t, int32_t>> copies;
   for (const BlockCopy& copy : plan.copies) copies.emplace_back(copy.from, copy.to);
@@ -80,9 +77,7 @@ TEST_F(SchedulerSharingTest, OnlyEqualPromptsOfOneClientAndSaltThatOnlyGenerateA
 TEST_F(SchedulerSharingTest, MaxNumSeqsCountsFollowers) {
   Make(Limits(3, 64, 100, /*prefix_caching=*/false));
   for (int i = 0; i < 4; ++i) Add(Generation(Prompt(5, 1), 2));
-  EXPECT_EQ(Step(), "1[0,5)s+2,3");
-  EXPECT_EQ(Step(), "1[5,6)s 2[5,6)s 3[5,6)s");
-  EXPECT_EQ(Step(), "4[0,5)s");
+  ExpectSteps({"1[0,5)s+2,3", "1[5,6)s 2[5,6)s 3[5,6)s", "4[0,5)s"});
 }
 
 TEST_F(SchedulerSharingTest, AFollowerTakesOverFromACancelledLeader) {
@@ -229,8 +224,7 @@ TEST_F(SchedulerSharingTest, WhatBeganWithOldWeightsIsNotShared) {
   scheduler_->SetWeightVersion(1);
   Add(Generation(Prompt(12, 1), 3));
   EXPECT_EQ(Step(), "1[8,12)s 2[0,4)");  // neither follows nor waits
-  EXPECT_EQ(Step(), "1[12,13)s 2[4,11)");
-  EXPECT_EQ(Step(), "1[13,14)s 2[11,12)s");
+  ExpectSteps({"1[12,13)s 2[4,11)", "1[13,14)s 2[11,12)s"});
   scheduler_->SetWeightVersion(0);
   Add(Generation(Prompt(13, 1), 1));
   EXPECT_EQ(Step(), "2[12,13)s 3[8,13)s");  // two blocks were complete with version 0
@@ -243,8 +237,7 @@ TEST_F(SchedulerSharingTest, ASequenceWaitsForABlockThatIsBeingComputed) {
   fork.resize(14, 99);
   Add(Score(fork, 13));
   AddScore(3);  // does not have to wait
-  EXPECT_EQ(Step(), "1[0,13) 3[0,2)");
-  EXPECT_EQ(Step(), "2[8,13)");
+  ExpectSteps({"1[0,13) 3[0,2)", "2[8,13)"});
 
   Make(Limits(8, 64, 100, /*prefix_caching=*/false));
   Add(Score(Prompt(14, 1), 13));

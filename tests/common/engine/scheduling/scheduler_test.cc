@@ -4,10 +4,6 @@
 namespace taopd::testing {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
-using ::testing::Pair;
-
 class SchedulerTest : public SchedulerFixture {};
 
 TEST_F(SchedulerTest, PrefillsThenDecodesUntilTheLastTokenIsSampled) {
@@ -34,8 +30,7 @@ TEST_F(SchedulerTest, ARowFromWhichNothingWasSampledIsComputedAgain) {
     EXPECT_EQ(Text(plan), rows);
     scheduler_->Advance(plan);
   }
-  EXPECT_EQ(Step(), "1[2,3)s");
-  EXPECT_EQ(Step(), "1[3,4)s");
+  ExpectSteps({"1[2,3)s", "1[3,4)s"});
 }
 
 TEST_F(SchedulerTest, ALongPromptTakesWhatDecodingLeavesOfTheBudget) {
@@ -45,18 +40,15 @@ TEST_F(SchedulerTest, ALongPromptTakesWhatDecodingLeavesOfTheBudget) {
   EXPECT_EQ(Step(), "1[0,2)s 2[0,2)s");
   AddGeneration(20);
   AddGeneration(3);
-  EXPECT_EQ(Step(), "1[2,3)s 2[2,3)s 3[0,8)");
-  EXPECT_EQ(Step(), "1[3,4)s 2[3,4)s 3[8,16)");
-  EXPECT_EQ(Step(), "1[4,5)s 2[4,5)s 3[16,20)s 4[0,3)s");
-  EXPECT_EQ(Step(), "1[5,6)s 2[5,6)s 3[20,21)s 4[3,4)s");
+  ExpectSteps({"1[2,3)s 2[2,3)s 3[0,8)", "1[3,4)s 2[3,4)s 3[8,16)",
+               "1[4,5)s 2[4,5)s 3[16,20)s 4[0,3)s", "1[5,6)s 2[5,6)s 3[20,21)s 4[3,4)s"});
 }
 
 TEST_F(SchedulerTest, PromptsThatWereBegunGoBeforeNewOnes) {
   Make(Limits(8, 64, 4));
   AddGeneration(6);
   AddGeneration(2);
-  EXPECT_EQ(Step(), "1[0,4)");
-  EXPECT_EQ(Step(), "1[4,6)s 2[0,2)s");
+  ExpectSteps({"1[0,4)", "1[4,6)s 2[0,2)s"});
 }
 
 TEST_F(SchedulerTest, BlocksGrowWithTheRowsOfEachStep) {
@@ -77,18 +69,13 @@ TEST_F(SchedulerTest, MaxNumSeqsLimitsGenerationsAndLetsScoresPass) {
   AddGeneration(2, 2);
   AddGeneration(2, 2);
   AddScore(5);
-  EXPECT_EQ(Step(), "1[0,2)s 3[0,4)");
-  EXPECT_EQ(Step(), "1[2,3)s");
-  EXPECT_EQ(Step(), "2[0,2)s");
+  ExpectSteps({"1[0,2)s 3[0,4)", "1[2,3)s", "2[0,2)s"});
 }
 
 TEST_F(SchedulerTest, NoMoreSequencesGenerateThanCanDecodeInOneStep) {
   Make(Limits(8, 64, 2));
   for (int i = 0; i < 3; ++i) AddGeneration(1, 3);
-  EXPECT_EQ(Step(), "1[0,1)s 2[0,1)s");
-  EXPECT_EQ(Step(), "1[1,2)s 2[1,2)s");
-  EXPECT_EQ(Step(), "1[2,3)s 2[2,3)s");
-  EXPECT_EQ(Step(), "3[0,1)s");
+  ExpectSteps({"1[0,1)s 2[0,1)s", "1[1,2)s 2[1,2)s", "1[2,3)s 2[2,3)s", "3[0,1)s"});
 }
 
 TEST_F(SchedulerTest, AScoreNeedsNoRowOfTheLastToken) {
@@ -108,8 +95,7 @@ TEST_F(SchedulerTest, OutOfBlocksTheLatestIsPreemptedAndGoesOnWhereItWas) {
   EXPECT_EQ(Step(), "1[0,7)s 2[0,4)s");
   EXPECT_EQ(Step(), "1[7,8)s 2[4,5)s");  // 2 + 2 blocks
   EXPECT_EQ(Step(), "1[8,9)s 2[5,6)s");  // 3 + 2
-  EXPECT_EQ(Step(), "1[9,10)s 2[6,7)s");
-  EXPECT_EQ(Step(), "1[10,11)s 2[7,8)s");
+  ExpectSteps({"1[9,10)s 2[6,7)s", "1[10,11)s 2[7,8)s"});
   EXPECT_EQ(victim->generated.ids.size(), 5u);
   AddScore(2);
   EXPECT_EQ(Step(), "1[11,12)s");  // the third block of request 2 is one too many
@@ -165,15 +151,8 @@ TEST_F(SchedulerTest, AdmitsOnlyWhatFitsWithASpareBlock) {
   AddGeneration(12, 4);  // three blocks, of which the first step takes one
   AddGeneration(9, 4);   // three blocks: none would be spare
   AddGeneration(1, 1);   // fits, but does not overtake
-  EXPECT_EQ(Step(), "1[0,4)");
-  EXPECT_EQ(Step(), "1[4,8)");
-  EXPECT_EQ(Step(), "1[8,12)s");
-  EXPECT_EQ(Step(), "1[12,13)s");
-  EXPECT_EQ(Step(), "1[13,14)s");
-  EXPECT_EQ(Step(), "1[14,15)s");
-  EXPECT_EQ(Step(), "2[0,4)");
-  EXPECT_EQ(Step(), "2[4,8)");
-  EXPECT_EQ(Step(), "2[8,9)s 3[0,1)s");
+  ExpectSteps({"1[0,4)", "1[4,8)", "1[8,12)s", "1[12,13)s", "1[13,14)s", "1[14,15)s", "2[0,4)",
+               "2[4,8)", "2[8,9)s 3[0,1)s"});
   EXPECT_EQ(scheduler_->stats().num_preempted, 0u);
 }
 
@@ -184,13 +163,8 @@ TEST_F(SchedulerTest, ScoresThatDoNotFitThePoolRunWithoutItEveryOtherStep) {
   AddScore(11);  // ten rows: three blocks
   AddScore(30);  // longer than the budget
   AddScore(10);  // nine rows: three blocks
-  EXPECT_EQ(Step(), "uncached 3[0,10)");
-  EXPECT_EQ(Step(), "1[0,2)s");
-  EXPECT_EQ(Step(), "uncached 4[0,29)");
-  EXPECT_EQ(Step(), "1[2,3)s");
-  EXPECT_EQ(Step(), "uncached 5[0,9)");
-  EXPECT_EQ(Step(), "1[3,4)s");
-  EXPECT_EQ(Step(), "1[4,5)s");
+  ExpectSteps({"uncached 3[0,10)", "1[0,2)s", "uncached 4[0,29)", "1[2,3)s", "uncached 5[0,9)",
+               "1[3,4)s", "1[4,5)s"});
 }
 
 TEST_F(SchedulerTest, WithoutBlocksWholeScoresShareTheBudget) {
@@ -205,8 +179,7 @@ TEST_F(SchedulerTest, WithoutBlocksWholeScoresShareTheBudget) {
   EXPECT_THAT(plan.rows[0].sequence->blocks, IsEmpty());
   Complete(plan);
   EXPECT_EQ(Step(), "uncached 3[0,1)");  // nobody overtakes the long one
-  EXPECT_EQ(Step(), "uncached 4[0,39)");
-  EXPECT_EQ(Step(), "uncached 5[0,2)");
+  ExpectSteps({"uncached 4[0,39)", "uncached 5[0,2)"});
   EXPECT_FALSE(scheduler_->has_work());
 }
 
@@ -221,9 +194,7 @@ TEST_F(SchedulerTest, ClientsTakeTurnsByTokens) {
   add("b", 2);
   add("b", 2);
   add("b", 2);
-  EXPECT_EQ(Step(), "1[0,6)");
-  EXPECT_EQ(Step(), "4[0,2) 5[0,2) 6[0,2)");
-  EXPECT_EQ(Step(), "2[0,6)");
+  ExpectSteps({"1[0,6)", "4[0,2) 5[0,2) 6[0,2)", "2[0,6)"});
 }
 
 TEST_F(SchedulerTest, CancelTakesWaitingAtOnceAndRunningBeforeTheNextStep) {
@@ -236,11 +207,11 @@ TEST_F(SchedulerTest, CancelTakesWaitingAtOnceAndRunningBeforeTheNextStep) {
   scheduler_->Cancel(99);
   EXPECT_EQ(scheduler_->num_waiting(), 1);
   EXPECT_EQ(scheduler_->queue().num_tokens, 5);
-  EXPECT_THAT(Dropped(), ElementsAre(Pair(2, absl::StatusCode::kCancelled)));
+  EXPECT_THAT(Dropped(), ElementsAre(Pair(2, kCancelled)));
   scheduler_->Cancel(1);
   EXPECT_EQ(scheduler_->num_running(), 1);
   EXPECT_EQ(Step(), "3[0,5)s");
-  EXPECT_THAT(Dropped(), ElementsAre(Pair(1, absl::StatusCode::kCancelled)));
+  EXPECT_THAT(Dropped(), ElementsAre(Pair(1, kCancelled)));
 }
 
 TEST_F(SchedulerTest, DeadlinesEndWaitingAndRunningWork) {
@@ -259,8 +230,7 @@ TEST_F(SchedulerTest, DeadlinesEndWaitingAndRunningWork) {
   scheduler_->DropExpired(start + absl::Milliseconds(999));
   EXPECT_EQ(scheduler_->num_waiting(), 3);
   scheduler_->DropExpired(start + absl::Seconds(5));
-  EXPECT_THAT(Dropped(), ElementsAre(Pair(3, absl::StatusCode::kDeadlineExceeded),
-                                     Pair(2, absl::StatusCode::kDeadlineExceeded)));
+  EXPECT_THAT(Dropped(), ElementsAre(Pair(3, kDeadlineExceeded), Pair(2, kDeadlineExceeded)));
   EXPECT_EQ(scheduler_->queue().num_tokens, 3);
   scheduler_->Cancel(1);
   EXPECT_EQ(Step(), "4[0,3)s");
@@ -268,7 +238,7 @@ TEST_F(SchedulerTest, DeadlinesEndWaitingAndRunningWork) {
   scheduler_->DropExpired(start + absl::Seconds(9));
   EXPECT_EQ(scheduler_->num_running(), 1);
   EXPECT_EQ(Step(), "");
-  EXPECT_THAT(Dropped(), ElementsAre(Pair(4, absl::StatusCode::kDeadlineExceeded)));
+  EXPECT_THAT(Dropped(), ElementsAre(Pair(4, kDeadlineExceeded)));
   EXPECT_EQ(scheduler_->pool().num_in_use(), 0);
   EXPECT_FALSE(scheduler_->has_work());
 }
