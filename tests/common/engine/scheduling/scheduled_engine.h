@@ -56,7 +56,6 @@ class ScheduledEngine {
   int64_t num_copies() const { return num_copies_; }
   int64_t num_forks() const { return num_forks_; }
   int64_t num_uncached_steps() const { return num_uncached_steps_; }
-  int64_t num_checked_tokens() const { return num_checked_tokens_; }
   int64_t num_checked_results() const { return num_checked_results_; }
 
   void SetWeightVersion(uint64_t version) {
@@ -230,7 +229,6 @@ class ScheduledEngine {
     if (pooled) {
       for (int64_t i = 0; i < rows.first; ++i)
         ASSERT_EQ(cell(i), chain[i]) << "token " << i << " of request " << sequence->handle;
-      num_checked_tokens_ += rows.first;
     }
     for (int64_t i = rows.first; i < rows.first + rows.count; ++i) {
       chain.push_back(Next(i == 0 ? 0 : chain[i - 1], sequence->token(i)));
@@ -347,7 +345,6 @@ class ScheduledEngine {
   int64_t num_copies_ = 0;
   int64_t num_forks_ = 0;
   int64_t num_uncached_steps_ = 0;
-  int64_t num_checked_tokens_ = 0;
   int64_t num_checked_results_ = 0;
 };
 
