@@ -111,6 +111,11 @@ void ExpectMatches(const json& vector, double tolerance, Real student_epsilon) {
   }
 }
 
+void ExpectMatchesAutograd(const json& vector) {
+  ExpectMatches<double>(vector, kDoubleTolerance, 0);
+  ExpectMatches<float>(vector, FloatTolerance(vector), 0);
+}
+
 std::map<std::string, int> ForVectors(const std::string& path, const std::string& source,
                                       const std::function<void(const json&)>& f) {
   std::map<std::string, int> counts;
@@ -127,10 +132,7 @@ std::map<std::string, int> ForVectors(const std::string& path, const std::string
 
 TEST(ObjectiveGolden, DoubleAndFloatMatchAutogradForEveryObjective) {
   const auto counts = ForVectors(SourcePath("tests/kernels/golden/objective_vectors.jsonl"),
-                                 "float64", [](const json& vector) {
-                                   ExpectMatches<double>(vector, kDoubleTolerance, 0);
-                                   ExpectMatches<float>(vector, FloatTolerance(vector), 0);
-                                 });
+                                 "float64", ExpectMatchesAutograd);
   for (const ObjectiveInfo& info : kObjectives) {
     EXPECT_GT(counts.count(std::string(info.name)), 0u) << info.name << " has no golden vector";
   }
@@ -139,11 +141,7 @@ TEST(ObjectiveGolden, DoubleAndFloatMatchAutogradForEveryObjective) {
 TEST(ObjectiveGolden, SharedVectorsMatchAutograd) {
   const std::string path = SharedData("objective_vectors.jsonl");
   if (path.empty()) GTEST_SKIP() << "shared data is absent";
-  const auto counts = ForVectors(path, "float64", [](const json& vector) {
-    ExpectMatches<double>(vector, kDoubleTolerance, 0);
-    ExpectMatches<float>(vector, FloatTolerance(vector), 0);
-  });
-  EXPECT_EQ(counts.size(), 6u);
+  EXPECT_EQ(ForVectors(path, "float64", ExpectMatchesAutograd).size(), 6u);
 }
 
 TEST(ObjectiveGolden, SharedVectorsMatchThePapersCode) {
