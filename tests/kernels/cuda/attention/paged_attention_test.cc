@@ -2,13 +2,156 @@
 // the rows are divided into steps.
 #include "taopd/attention/paged_attention_cuda.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <numeric>
+#include <random>
 #include <string>
+#include <utility>
+#include <vector>
 
-#include "tests/kernels/cuda/attention/paged_batch.h"
+#include "tests/kernels/attention_problem.h"
+#include "tests/kernels/cuda/device_array.h"
 
 namespace taopd::testing {
 namespace {
+
+// Puts a NaN into one element of a sequence.
+void PutNan(Stored* sequence, int64_t element) {
+  std::memset(&sequence->bytes[element * SizeOf(sequence->type)], 0xff, SizeOf(sequence->type));
+}
+
+// The rows of one step: pairs of a sequence and its number of rows.
+using Step = std::vector<std::pair<size_t, int64_t>>;
+
+// Sequences with random queries, keys and values, which use pages that start as NaN and shuffled
+// block tables, and are computed in steps of some rows each.
+class PagedRun {
+ public:
+  // `seed` shuffles the block tables.
+  PagedRun(const AttentionShape& shape, const std::vector<Stored>& sequences, uint64_t seed)
+      : shape_(shape),
+        sequences_(sequences),
+        tables_(BlockTables(shape, sequences, seed)),
+        tables_on_device_(tables_),
+        keys_(Nan(PoolBytes())),
+        values_(Nan(PoolBytes())) {
+    for (const Stored& sequence : sequences) {
+      const int64_t length = sequence.size() / shape.RowSize();
+      outputs_.emplace_back(length * shape.num_heads * shape.head_size, std::nanf(""));
+      past_.push_back(0);
+    }
+  }
+
+  // Appends the next rows and computes their attention.
+  void Run(const Step& step) {
+    std::vector<PagedSequence> batch(sequences_.size());
+    std::vector<int32_t> positions, lines;
+    std::vector<uint8_t> rows;
+    int64_t num_rows = 0;
+    for (const auto& [s, num] : step) {
+      batch[s] = {num_rows, num, past_[s], nullptr};
+      const int64_t bytes = shape_.RowSize() * SizeOf(shape_.dtype);
+      for (int64_t i = 0; i < num; ++i) {
+        const int64_t position = past_[s] + i;
+        positions.push_back(static_cast<int32_t>(position));
+        lines.push_back(static_cast<int32_t>(s));
+        const auto row = sequences_[s].bytes.begin() + position * bytes;
+        rows.insert(rows.end(), row, row + bytes);
+        rows.insert(rows.end(), kPadding * SizeOf(shape_.dtype), 0xff);
+      }
+      num_rows += num;
+    }
+    Compute(batch, positions, lines, rows, num_rows);
+    for (const auto& [s, num] : step) past_[s] += num;
+  }
+  void RunAll(const std::vector<Step>& steps) {
+    for (const Step& step : steps) Run(step);
+  }
+
+  // Returns [length, N, D] of each sequence; NaN where no step has computed a row.
+  const std::vector<std::vector<float>>& outputs() const { return outputs_; }
+
+ private:
+  static constexpr int64_t kPadding = 8;  // elements after each row
+
+  static std::vector<uint8_t> Nan(int64_t bytes) { return std::vector<uint8_t>(bytes, 0xff); }
+  int64_t PoolBytes() const {
+    return static_cast<int64_t>(tables_.size()) * shape_.num_kv_heads * kBlockTokens *
+           shape_.head_size * SizeOf(shape_.dtype);
+  }
+  // One row per sequence, with as many blocks as entries, each used once.
+  std::vector<int32_t> BlockTables(const AttentionShape& shape,
+                                   const std::vector<Stored>& sequences, uint64_t seed) {
+    for (const Stored& sequence : sequences) {
+      const int64_t length = sequence.size() / shape.RowSize();
+      max_blocks_ = std::max(max_blocks_, (length + kBlockTokens - 1) / kBlockTokens);
+    }
+    std::vector<int32_t> tables(max_blocks_ * sequences.size());
+    std::iota(tables.begin(), tables.end(), 0);
+    std::shuffle(tables.begin(), tables.end(), std::mt19937_64(seed));
+    return tables;
+  }
+
+  void Compute(const std::vector<PagedSequence>& batch, const std::vector<int32_t>& positions,
+               const std::vector<int32_t>& lines, const std::vector<uint8_t>& rows,
+               int64_t num_rows) {
+    const int64_t N = shape_.num_heads, K = shape_.num_kv_heads, D = shape_.head_size;
+    const int64_t element = SizeOf(shape_.dtype), stride = shape_.RowSize() + kPadding;
+    DeviceArray<uint8_t> qkv(rows), out(Nan(num_rows * (N * D + kPadding) * element));
+    DeviceArray<int32_t> positions_on_device(positions), lines_on_device(lines);
+    const PlainPages pages = {shape_.dtype, K, D, keys_.data(), values_.data()};
+    RotateAndAppend append = {.pages = pages,
+                              .num_rows = num_rows,
+                              .num_heads = N,
+                              .positions_T = positions_on_device.data(),
+                              .sequences_T = lines_on_device.data(),
+                              .block_tables_SM = tables_on_device_.data(),
+                              .max_blocks = max_blocks_,
+                              .k_TKD = qkv.data() + N * D * element,
+                              .v_TKD = qkv.data() + (N + K) * D * element};
+    append.k_row_stride = append.v_row_stride = stride;
+    ASSERT_EQ(RotateAndAppendCuda(append, {}), "");
+
+    const PagedTiles plan =
+        PlanPagedTiles(batch.data(), static_cast<int64_t>(batch.size()), N, K, D);
+    DeviceArray<PagedTile> tiles(plan.tiles_I);
+    const PlainPagedAttention attention = {.pages = pages,
+                                           .num_heads = N,
+                                           .scale = shape_.scale,
+                                           .sliding_window = shape_.sliding_window,
+                                           .counts = plan.counts,
+                                           .tiles_I = tiles.data(),
+                                           .block_tables_SM = tables_on_device_.data(),
+                                           .max_blocks = max_blocks_,
+                                           .q_TND = qkv.data(),
+                                           .q_row_stride = stride,
+                                           .out_TND = out.data(),
+                                           .out_row_stride = N * D + kPadding};
+    DeviceContext context = {.workspace_bytes = PagedAttentionWorkspaceBytes(attention)};
+    DeviceArray<uint8_t> workspace(Nan(context.workspace_bytes));
+    context.workspace = workspace.data();
+    ASSERT_EQ(PagedAttentionCuda(attention, context), "");
+
+    const std::vector<float> computed = Stored{shape_.dtype, out.Values()}.Values();
+    for (size_t s = 0; s < batch.size(); ++s) {
+      for (int64_t i = 0; i < batch[s].num_rows; ++i) {
+        const auto from = computed.begin() + (batch[s].first_row + i) * (N * D + kPadding);
+        std::copy(from, from + N * D, outputs_[s].begin() + (past_[s] + i) * N * D);
+      }
+    }
+  }
+
+  const AttentionShape shape_;
+  const std::vector<Stored> sequences_;
+  int64_t max_blocks_ = 0;
+  std::vector<int32_t> tables_;
+  DeviceArray<int32_t> tables_on_device_;
+  DeviceArray<uint8_t> keys_, values_;
+  std::vector<std::vector<float>> outputs_;
+  std::vector<int64_t> past_;
+};
 
 // Relative to values of size 1: sums in float32, and one rounding (2^-9) of a bfloat16 result.
 double ToleranceOf(DataType type) { return type == DataType::kFloat32 ? 1e-5 : 0.004; }
@@ -25,6 +168,17 @@ void ExpectOracle(const AttentionShape& shape, const Stored& sequence,
     }
     ASSERT_NEAR(ours[i], expected[i], ToleranceOf(shape.dtype) * (1 + std::abs(expected[i])))
         << what << ", row " << i / row_size << ", element " << i % row_size;
+  }
+}
+
+// Runs steps of random sequences of these lengths.
+void ExpectOracleAfter(const std::vector<Step>& steps, const AttentionShape& shape,
+                       const std::vector<int64_t>& lengths, uint64_t seed) {
+  const std::vector<Stored> sequences = RandomSequences(shape, lengths, 1);
+  PagedRun run(shape, sequences, seed);
+  run.RunAll(steps);
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    ExpectOracle(shape, sequences[s], run.outputs()[s], NameOf(shape));
   }
 }
 
@@ -53,41 +207,25 @@ TEST_P(CudaPagedAttentionTest, MatchesDoubleLoops) {
        {Shape(2, 1, 1), Shape(64, 1, 2), Shape(80, 1, 3), Shape(128, 2, 7), Shape(130, 1, 2),
         Shape(256, 1, 5), Shape(258, 1, 3), Shape(512, 1, 1)}) {
     // More than one partition where that is not slow.
-    const std::vector<int64_t> lengths = {1, 40, shape.head_size == 64 ? 290 : 36};
-    const std::vector<Stored> sequences = RandomSequences(shape, lengths, 1);
-    PagedRun run(shape, sequences, 1);
-    run.Run({{0, 1}, {1, 37}, {2, lengths[2] - 2}});
-    run.Run({{1, 1}, {2, 1}});
-    run.Run({{2, 1}, {1, 2}});
-    for (size_t s = 0; s < lengths.size(); ++s) {
-      ExpectOracle(shape, sequences[s], run.outputs()[s], NameOf(shape));
-    }
+    const int64_t longest = shape.head_size == 64 ? 290 : 36;
+    ExpectOracleAfter({{{0, 1}, {1, 37}, {2, longest - 2}}, {{1, 1}, {2, 1}}, {{2, 1}, {1, 2}}},
+                      shape, {1, 40, longest}, 1);
   }
 }
 
 // Groups that share a tile, fill it, and need several.
 TEST_P(CudaPagedAttentionTest, GroupsOfAnySizeShareKeys) {
   for (int64_t group : {1, 3, 17, 40}) {
-    const AttentionShape shape = Shape(16, 2, group);
-    const std::vector<Stored> sequences = RandomSequences(shape, {8, 3}, 1);
-    PagedRun run(shape, sequences, 2);
-    run.Run({{0, 7}, {1, 2}});
-    run.Run({{1, 1}, {0, 1}});
-    for (size_t s = 0; s < sequences.size(); ++s) {
-      ExpectOracle(shape, sequences[s], run.outputs()[s], NameOf(shape));
-    }
+    ExpectOracleAfter({{{0, 7}, {1, 2}}, {{1, 1}, {0, 1}}}, Shape(16, 2, group), {8, 3}, 2);
   }
 }
 
 TEST_P(CudaPagedAttentionTest, WindowsHideOldKeys) {
   for (int64_t window : {1, 33, 257, 1000}) {
-    const AttentionShape shape = Shape(16, 1, 1, window);
-    const std::vector<Stored> sequences = RandomSequences(shape, {290}, 1);
-    PagedRun run(shape, sequences, 3);
-    run.Run({{0, 280}});
-    for (int i = 0; i < 6; ++i) run.Run({{0, 1}});
-    run.Run({{0, 4}});
-    ExpectOracle(shape, sequences[0], run.outputs()[0], NameOf(shape));
+    std::vector<Step> steps(8, {{0, 1}});
+    steps.front() = {{0, 280}};
+    steps.back() = {{0, 4}};
+    ExpectOracleAfter(steps, Shape(16, 1, 1, window), {290}, 3);
   }
 }
 
