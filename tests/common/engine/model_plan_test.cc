@@ -8,8 +8,6 @@
 namespace taopd::testing {
 namespace {
 
-using ::absl::StatusCode;
-
 constexpr char kTiny[] = R"({
   "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 8,
   "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
@@ -31,12 +29,6 @@ class PlanModelTest : public ::testing::Test {
   absl::StatusOr<EnginePlan> Plan(const std::string& dtype) {
     return PlanModel(dir_.path(), dtype, budget_, options_);
   }
-  static int64_t BytesOfLine(const EnginePlan& plan, const std::string& name) {
-    for (const MemoryLine& line : plan.lines) {
-      if (NameOf(line.item) == name) return line.bytes;
-    }
-    return -1;
-  }
 
   TempDir dir_;
   MemoryBudget budget_;
@@ -46,23 +38,23 @@ class PlanModelTest : public ::testing::Test {
 TEST_F(PlanModelTest, AutoIsWhatTheFilesStore) {
   WriteEmbedding("BF16", 2);
   ASSERT_OK_AND_ASSIGN(const EnginePlan half, Plan("auto"));
-  EXPECT_EQ(BytesOfLine(half, "embedding"), 32 * 8 * 2);
-  EXPECT_EQ(BytesOfLine(half, "weight files"), -1);  // they stay mapped
+  EXPECT_EQ(BytesOfLine(half.lines, "embedding"), 32 * 8 * 2);
+  EXPECT_EQ(BytesOfLine(half.lines, "weight files"), -1);  // they stay mapped
   EXPECT_THAT(half.warnings, IsEmpty());
   ASSERT_OK_AND_ASSIGN(const EnginePlan full, Plan("float32"));
-  EXPECT_EQ(BytesOfLine(full, "embedding"), 32 * 8 * 4);
-  EXPECT_GT(BytesOfLine(full, "weight files"), 0);
+  EXPECT_EQ(BytesOfLine(full.lines, "embedding"), 32 * 8 * 4);
+  EXPECT_GT(BytesOfLine(full.lines, "weight files"), 0);
   WriteEmbedding("F32", 4);
   ASSERT_OK_AND_ASSIGN(const EnginePlan stored, Plan("auto"));
-  EXPECT_EQ(BytesOfLine(stored, "embedding"), 32 * 8 * 4);
-  EXPECT_EQ(BytesOfLine(stored, "weight files"), -1);
+  EXPECT_EQ(BytesOfLine(stored.lines, "embedding"), 32 * 8 * 4);
+  EXPECT_EQ(BytesOfLine(stored.lines, "weight files"), -1);
 }
 
 TEST_F(PlanModelTest, ConfigAloneIsEnoughWithAWarning) {
   EXPECT_ERROR(Plan("auto"), kInvalidArgument, "dtype auto");
   EXPECT_ERROR(Plan("float8"), kInvalidArgument, "float8");
   ASSERT_OK_AND_ASSIGN(const EnginePlan plan, Plan("float32"));
-  EXPECT_EQ(BytesOfLine(plan, "embedding"), 32 * 8 * 4);
+  EXPECT_EQ(BytesOfLine(plan.lines, "embedding"), 32 * 8 * 4);
   EXPECT_THAT(plan.warnings, ElementsAre(HasSubstr("there are no weights in " + dir_.path())));
 }
 
@@ -88,13 +80,14 @@ TEST_F(PlanModelTest, TakesTheEnginesOptions) {
   options_.kv_cache_bytes = kAutoKvCache;
   ASSERT_OK_AND_ASSIGN(const EnginePlan automatic, Plan("auto"));
   EXPECT_EQ(automatic.num_kv_blocks, 6);
-  EXPECT_EQ(BytesOfLine(automatic, "head workspace"), 120 * 32 * 4);  // at most all rows
+  EXPECT_EQ(BytesOfLine(automatic.lines, "head workspace"), 120 * 32 * 4);  // at most all rows
   options_.max_num_batched_tokens = 7;
   ASSERT_OK_AND_ASSIGN(const EnginePlan narrow, Plan("auto"));
-  EXPECT_EQ(BytesOfLine(narrow, "activations") * 120, BytesOfLine(automatic, "activations") * 7);
+  EXPECT_EQ(BytesOfLine(narrow.lines, "activations") * 120,
+            BytesOfLine(automatic.lines, "activations") * 7);
   options_.head_workspace_bytes = 1;  // one row of logits
   ASSERT_OK_AND_ASSIGN(const EnginePlan chunked, Plan("auto"));
-  EXPECT_EQ(BytesOfLine(chunked, "head workspace"), 32 * 4);
+  EXPECT_EQ(BytesOfLine(chunked.lines, "head workspace"), 32 * 4);
 }
 
 TEST(PoolBytesLeft, GivesWayToWhatThePlanDidNotKnow) {

@@ -70,4 +70,10 @@ inline const MemoryLine* LineOf(const std::vector<MemoryLine>& lines, const std:
   return nullptr;
 }
 
+// Returns the bytes of the first line with this name, or -1.
+inline int64_t BytesOfLine(const std::vector<MemoryLine>& lines, const std::string& name) {
+  const MemoryLine* const line = LineOf(lines, name);
+  return line != nullptr ? line->bytes : -1;
+}
+
 }  // namespace taopd::testing

@@ -43,11 +43,6 @@ TrainingPlanInput Input(const ModelConfig& config, const std::string& device, in
   return input;
 }
 
-int64_t BytesOfLine(const std::vector<MemoryLine>& lines, const std::string& name) {
-  const MemoryLine* const line = LineOf(lines, name);
-  return line != nullptr ? line->bytes : -1;
-}
-
 // One of four ranks holds a quarter of the sharded bytes, and those on their way.
 TEST(TrainingLines, OfSeveralRanks) {
   const ModelConfig config = SmallConfig();
@@ -94,6 +89,8 @@ TEST(TrainingLines, OfASmallModel) {
   // The head is done when the layers begin.
   EXPECT_EQ(LineOf(lines, "loss head")->kind, MemoryKind::kHeld);
   EXPECT_EQ(LineOf(lines, "backward buffers")->kind, MemoryKind::kLimit);
+  input.float32_master = false;
+  EXPECT_EQ(BytesOfLine(TrainingLines(input), "master weights"), -1);
 }
 
 TEST(TrainingLines, WithoutFusedFunctionsMoreIsKept) {
@@ -147,13 +144,6 @@ TEST(TrainingLines, Float32NeedsNoMasterAndBfloat16MomentsAreHalf) {
   EXPECT_EQ(BytesOfLine(lines, "master weights"), -1);
   EXPECT_EQ(BytesOfLine(lines, "optimizer moments"), 4 * SmallConfig().NumParameters());
   EXPECT_EQ(BytesOfLine(lines, "gradients"), 4 * SmallConfig().NumParameters());
-}
-
-TEST(TrainingLines, WithoutAMasterTheWeightsAreAlone) {
-  TrainingPlanInput input = Input(SmallConfig(), "cpu", kGib);
-  EXPECT_EQ(BytesOfLine(TrainingLines(input), "master weights"), 4 * SmallConfig().NumParameters());
-  input.float32_master = false;
-  EXPECT_EQ(BytesOfLine(TrainingLines(input), "master weights"), -1);
 }
 
 TEST(TrainingLines, AdaptersAreTrainedInsteadOfTheWeights) {
