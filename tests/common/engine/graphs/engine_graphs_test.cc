@@ -11,8 +11,6 @@
 namespace taopd::testing {
 namespace {
 
-using ::absl::StatusCode;
-
 class EngineGraphsTest : public ::testing::Test {
  protected:
   EngineGraphsTest() { UseOneThread(); }

@@ -12,7 +12,6 @@ namespace taopd::testing {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using ::absl::StatusCode;
 
 Json MinimalJson() {
   return {{"architectures", Json::array({"Qwen3ForCausalLM"})},

@@ -14,8 +14,6 @@
 namespace taopd::testing {
 namespace {
 
-using ::absl::StatusCode;
-
 const DecoderOptions kCpu = {"auto", "cpu", false};
 
 // Changes the tensors of a saved model with `change` and writes them back.
@@ -103,21 +101,20 @@ TEST(MakeDecoder, InitializesAsTransformers) {
 
 TEST(MakeDecoder, RefusesWhatDoesNotFitOrIsNotThere) {
   ModelConfig config = TinyConfig("LlamaForCausalLM");
-  EXPECT_ERROR(MakeDecoder(config, {"float64", "cpu", false}, RandomStream(1)),
-               StatusCode::kInvalidArgument, "float64");
-  EXPECT_ERROR(MakeDecoder(config, {"float32", "gpu", false}, RandomStream(1)),
-               StatusCode::kInvalidArgument, "gpu");
+  EXPECT_ERROR(MakeDecoder(config, {"float64", "cpu", false}, RandomStream(1)), kInvalidArgument,
+               "float64");
+  EXPECT_ERROR(MakeDecoder(config, {"float32", "gpu", false}, RandomStream(1)), kInvalidArgument,
+               "gpu");
   EXPECT_ERROR(MakeDecoder(config, {"float32", "cuda:99", false}, RandomStream(1)),
-               StatusCode::kFailedPrecondition, "cuda:99");
+               kFailedPrecondition, "cuda:99");
   config.num_key_value_heads = 3;
-  EXPECT_ERROR(MakeDecoder(config, kCpu, RandomStream(1)), StatusCode::kInvalidArgument,
+  EXPECT_ERROR(MakeDecoder(config, kCpu, RandomStream(1)), kInvalidArgument,
                "num_key_value_heads 3");
   config = TinyConfig("LlamaForCausalLM");
   config.hidden_size = 1 << 18;
   config.intermediate_size = 1 << 20;
   config.num_hidden_layers = 4096;
-  EXPECT_ERROR(MakeDecoder(config, kCpu, RandomStream(1)), StatusCode::kResourceExhausted,
-               "parameters");
+  EXPECT_ERROR(MakeDecoder(config, kCpu, RandomStream(1)), kResourceExhausted, "parameters");
 }
 
 class BadFiles : public ::testing::Test {
@@ -147,19 +144,19 @@ TEST_F(BadFiles, TensorsThatDoNotFitAreNamed) {
       tensors = original;
       tensors[name] = tensor;
     });
-    EXPECT_ERROR(LoadDecoder(dir_.path(), kCpu), StatusCode::kInvalidArgument, message);
+    EXPECT_ERROR(LoadDecoder(dir_.path(), kCpu), kInvalidArgument, message);
   }
 }
 
 TEST_F(BadFiles, ASizeInTheConfigurationThatTheFileDoesNotBearOut) {
   ChangeConfig([](auto& json) { json["num_hidden_layers"] = 4096; });
-  EXPECT_ERROR(LoadDecoder(dir_.path(), kCpu), StatusCode::kInvalidArgument,
+  EXPECT_ERROR(LoadDecoder(dir_.path(), kCpu), kInvalidArgument,
                "model.layers.2.input_layernorm.weight");
 }
 
 // Each message names the directory once, whichever layer found the error.
 TEST_F(BadFiles, MessagesNameTheDirectoryOnce) {
-  const auto expect_once = [&](StatusCode code, const std::string& part) {
+  const auto expect_once = [&](absl::StatusCode code, const std::string& part) {
     const absl::Status status = LoadDecoder(dir_.path(), kCpu).status();
     EXPECT_EQ(status.code(), code) << status;
     EXPECT_EQ(NumMentions(status, dir_.path()), 1) << status;
@@ -167,19 +164,18 @@ TEST_F(BadFiles, MessagesNameTheDirectoryOnce) {
   };
   RewriteTensors(dir_.path(),
                  [](auto& tensors) { tensors.erase("model.layers.1.self_attn.q_norm.weight"); });
-  expect_once(StatusCode::kInvalidArgument,
-              "tensors missing: model.layers.1.self_attn.q_norm.weight");
+  expect_once(kInvalidArgument, "tensors missing: model.layers.1.self_attn.q_norm.weight");
   const std::string weights = ReadFile(dir_.File("model.safetensors"));
   WriteFile(dir_.File("model.safetensors"), weights.substr(0, weights.size() - 4));
-  expect_once(StatusCode::kDataLoss, "model.safetensors");
+  expect_once(kDataLoss, "model.safetensors");
   std::filesystem::remove(dir_.File("model.safetensors"));
-  expect_once(StatusCode::kNotFound, "neither model.safetensors");
+  expect_once(kNotFound, "neither model.safetensors");
   WriteFile(dir_.File("config.json"), "{");
-  expect_once(StatusCode::kInvalidArgument, "not JSON");
+  expect_once(kInvalidArgument, "not JSON");
   WriteFile(dir_.File("config.json"), "{}");
-  expect_once(StatusCode::kInvalidArgument, "architectures is missing");
+  expect_once(kInvalidArgument, "architectures is missing");
   std::filesystem::remove(dir_.File("config.json"));
-  expect_once(StatusCode::kNotFound, "cannot open");
+  expect_once(kNotFound, "cannot open");
 }
 
 TEST_F(BadFiles, AStoredHeadIsLeftAsideOnlyWhenTied) {
@@ -210,7 +206,7 @@ TEST_F(BadFiles, WhatOlderExportsLeftBesideTheWeightsIsAccepted) {
   });
   EXPECT_OK(LoadDecoder(dir_.path(), kCpu));
   RewriteTensors(dir_.path(), [](auto& tensors) { tensors["model.inv_freq"] = at::ones({4}); });
-  EXPECT_ERROR(LoadDecoder(dir_.path(), kCpu), StatusCode::kInvalidArgument, "model.inv_freq");
+  EXPECT_ERROR(LoadDecoder(dir_.path(), kCpu), kInvalidArgument, "model.inv_freq");
 }
 
 TEST_F(BadFiles, StoredTypesAreComputedInTheAskedOne) {
@@ -230,7 +226,7 @@ TEST_F(BadFiles, StoredTypesAreComputedInTheAskedOne) {
       EXPECT_LE(MaxAbs(hidden_TH - expected), 0.25) << stored << " " << asked;
     }
   }
-  EXPECT_ERROR(LoadDecoder(dir_.path(), {"float16", "cpu", true}), StatusCode::kInvalidArgument,
+  EXPECT_ERROR(LoadDecoder(dir_.path(), {"float16", "cpu", true}), kInvalidArgument,
                "float16 cannot be trained");
 }
 
@@ -301,7 +297,7 @@ TEST(SaveDecoder, ShardsReadBackToTheSameBits) {
   for (const std::string& name : files()) {
     if (name.starts_with("model-00002")) std::filesystem::remove(dir.File(name));
   }
-  EXPECT_ERROR(LoadDecoder(dir.path(), kCpu), StatusCode::kDataLoss, "model-00002-of-");
+  EXPECT_ERROR(LoadDecoder(dir.path(), kCpu), kDataLoss, "model-00002-of-");
 }
 
 TEST(LoadDecoder, GrowsTheVocabularyByTheMeanOfItsRows) {
@@ -339,7 +335,7 @@ TEST(LoadDecoder, GrowsTheVocabularyByTheMeanOfItsRows) {
     ASSERT_OK_AND_ASSIGN(const auto same, LoadDecoder(dir.path(), options));
     EXPECT_EQ(same->config().vocab_size, 31);
     options.vocabulary = VocabularyChange{20, {31}, std::nullopt, std::nullopt};
-    EXPECT_ERROR(LoadDecoder(dir.path(), options), StatusCode::kInvalidArgument, "id 31");
+    EXPECT_ERROR(LoadDecoder(dir.path(), options), kInvalidArgument, "id 31");
   }
 }
 
@@ -347,7 +343,7 @@ TEST(LoadDecoder, ReadsNoMoreThanTheMemoryAllows) {
   ModelConfig config = TinyConfig("LlamaForCausalLM");
   config.vocab_size = 1 << 24;
   config.hidden_size = 1 << 18;
-  EXPECT_ERROR(CheckWeightsFit(config, at::kCPU, at::kFloat), StatusCode::kResourceExhausted,
+  EXPECT_ERROR(CheckWeightsFit(config, at::kCPU, at::kFloat), kResourceExhausted,
                "parameters takes 327");
   EXPECT_OK(CheckWeightsFit(TinyConfig("LlamaForCausalLM"), at::kCPU, at::kFloat));
 }
