@@ -158,7 +158,7 @@ TEST_P(EngineInvarianceTest, AnswersDependOnTheRequestAlone) {
   uint64_t num_preempted = 0, num_hits = 0;
   GraphStats graphs;
   for (int64_t arrangement = 0; arrangement < num_arrangements; ++arrangement) {
-    for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.NextBelow(i)]);
+    random.Shuffle(&order);
     constexpr int64_t kBudgets[] = {7, 33, 100, 512, 8192};
     options.max_num_batched_tokens = kBudgets[random.NextBelow(5)];
     options.max_num_seqs = 1 + static_cast<int64_t>(random.NextBelow(64));

@@ -69,9 +69,7 @@ class DecodeGraphsTest : public ::testing::TestWithParam<TinyKind> {
     if (captures) graphs_->Capture(replay_pages_.get(), nullptr);
     std::vector<int32_t> free_blocks(kNumBlocks);
     std::iota(free_blocks.begin(), free_blocks.end(), 0);
-    for (size_t i = free_blocks.size(); i > 1; --i) {
-      std::swap(free_blocks[i - 1], free_blocks[random_.NextBelow(i)]);
-    }
+    random_.Shuffle(&free_blocks);
     for (int64_t s = 0; s < num_sequences; ++s) {
       InferenceRequest request = {.token_ids = RandomTokens(kMaxSeqLen + 1, kVocabulary, &random_),
                                   .sampling = SamplingParams()};
