@@ -75,20 +75,13 @@ class Gate {
   bool open_ = false;
   int num_passed_ = 0;
 };
-Gate& TheGate() {
-  static Gate gate;
-  return gate;
-}
-Gate& TheCompositionsGate() {
-  static Gate gate;
-  return gate;
-}
+Gate kernel_gate, composition_gate;
 
 // The first test, so that the kernel's thread has ended long before the program does.
 TEST(SelfCheck, AKernelThatHangsEndsTheCheckByName) {
   DeviceKernels kernels = LinkedKernels();
   kernels.paged_attention = [](const PlainPagedAttention&, const DeviceContext&) {
-    TheGate().Pass();
+    kernel_gate.Pass();
     return std::string("let go");
   };
   SelfCheckOptions options = WithoutTiming();
@@ -99,7 +92,7 @@ TEST(SelfCheck, AKernelThatHangsEndsTheCheckByName) {
   EXPECT_EQ(Describe(verdicts.back()),
             "paged attention: the trial hangs: after 5 s it was still in the kernel");
   EXPECT_FALSE(TrustedKernels(verdicts).IsCustom(KernelKind::kPagedAttention));
-  TheGate().OpenAndWaitForOne();
+  kernel_gate.OpenAndWaitForOne();
 }
 
 // The kernel is timed before its composition.
@@ -107,14 +100,14 @@ TEST(SelfCheck, ACompositionThatHangsIsNotChargedToTheKernel) {
   SelfCheckOptions options;
   options.limit_s = 5;
   options.time = [num_timed = 0](const std::function<void()>&) mutable {
-    if (++num_timed == 2) TheCompositionsGate().Pass();
+    if (++num_timed == 2) composition_gate.Pass();
     return 1.0;
   };
   const auto verdicts = CheckKernels(SmallModel(at::kFloat), LinkedKernels(), options);
   ASSERT_EQ(verdicts.size(), 1u) << TextOf(verdicts);
   EXPECT_EQ(Describe(verdicts.back()),
             "norms: the trial hangs: after 5 s it was still in the composition");
-  TheCompositionsGate().OpenAndWaitForOne();
+  composition_gate.OpenAndWaitForOne();
 }
 
 TEST(SelfCheck, TrustsTheKernels) {
