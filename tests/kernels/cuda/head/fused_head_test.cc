@@ -449,23 +449,20 @@ TEST_F(FusedHeadTest, WrongIdsAreFlagged) {
 
 TEST_F(FusedHeadTest, RefusesWrongArgumentsByName) {
   const Case good = MakeCase("jsd", DataType::kFloat32, 3, 4, 40, 3, 12);
-  Case c = good;
-  c.temperature = 0;
-  EXPECT_EQ(RunOnDevice(c).problem, "temperature is 0, must be positive");
-  c = good;
-  c.objective.term[0].objective.beta = 1;
-  EXPECT_NE(RunOnDevice(c).problem.find("beta is 1"), std::string::npos);
-  c = good;
-  c.targets.k = 0;
-  EXPECT_EQ(RunOnDevice(c).problem, "k is 0; objective jsd needs a support");
-  c = good;
-  c.targets.k = 41;
-  EXPECT_EQ(RunOnDevice(c).problem, "k is 41, must be in [0, 40]");
-  c = good;
-  c.targets.teacher_sampled.clear();
-  c.objective = Named("ema_pg");
-  EXPECT_EQ(RunOnDevice(c).problem,
-            "teacher_sampled_log_probs is missing; objective ema_pg needs it");
+  const auto expect = [&](const char* problem, void (*change)(Case&)) {
+    Case c = good;
+    change(c);
+    EXPECT_EQ(RunOnDevice(c).problem, problem);
+  };
+  expect("temperature is 0, must be positive", [](Case& c) { c.temperature = 0; });
+  expect("beta is 1, must be above 0 and below 1 for objective jsd",
+         [](Case& c) { c.objective.term[0].objective.beta = 1; });
+  expect("k is 0; objective jsd needs a support", [](Case& c) { c.targets.k = 0; });
+  expect("k is 41, must be in [0, 40]", [](Case& c) { c.targets.k = 41; });
+  expect("teacher_sampled_log_probs is missing; objective ema_pg needs it", [](Case& c) {
+    c.targets.teacher_sampled.clear();
+    c.objective = Named("ema_pg");
+  });
 }
 
 TEST_F(FusedHeadTest, NoRows) {
