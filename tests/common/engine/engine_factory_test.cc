@@ -45,9 +45,8 @@ TEST(LoadEngine, NamesWhatIsWrong) {
                "num_threads -1");
   EXPECT_ERROR(LoadEngine(dir.File("model"), "float7", "cpu", 0, EngineOptions()), kInvalidArgument,
                "float7");
-  const EngineOptions options = {.max_model_len = 1000};
-  EXPECT_ERROR(LoadEngine(dir.File("model"), "auto", "cpu", 0, options), kInvalidArgument,
-               "max_position_embeddings 64");
+  EXPECT_ERROR(LoadEngine(dir.File("model"), "auto", "cpu", 0, {.max_model_len = 1000}),
+               kInvalidArgument, "max_position_embeddings 64");
 }
 
 TEST(LoadEngine, TakesThePoolFromThePlan) {

@@ -191,8 +191,7 @@ TEST_F(EngineChainTest, ReportsAlternatives) {
 // Rollouts of one prompt, whose rows are sampled in chunks, are the sampler's draws.
 TEST(EngineGeneration, RolloutsOfAPromptAreDrawnByTheirSeeds) {
   const auto decoder = std::make_shared<MarkovDecoder>(16, 64, 0.7);
-  const EngineOptions options = {.head_workspace_bytes = 1 << 10};
-  const auto engine = MakeEngine(decoder, options);
+  const auto engine = MakeEngine(decoder, {.head_workspace_bytes = 1 << 10});
   std::vector<InferenceRequest> requests;
   for (int i = 0; i < 400; ++i) {
     requests.push_back(Generation({5}, 2, 1.0f, i));

@@ -131,8 +131,8 @@ TEST_P(EngineScoresTest, EqualFloat64LogSoftmax) {
 // A head workspace of a few rows changes only the rounding.
 TEST(EngineScores, AreRightInSmallChunks) {
   const auto decoder = MakeTiny();
-  const EngineOptions options = {.max_num_batched_tokens = 8, .head_workspace_bytes = 1000};
-  const auto engine = MakeEngine(decoder, options);
+  const auto engine =
+      MakeEngine(decoder, {.max_num_batched_tokens = 8, .head_workspace_bytes = 1000});
   const InferenceRequest request = Scoring(RandomIds(50, 1), 7);
   const auto results = RunAll(engine.get(), {request});
   ASSERT_OK(results[0]);

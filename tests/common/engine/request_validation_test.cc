@@ -187,17 +187,13 @@ TEST(ValidateRequest, RefusesSamplingOnAnEngineThatOnlyScores) {
 
 TEST(ValidateEngineOptions, NamesTheOption) {
   EXPECT_OK(ValidateEngineOptions(EngineOptions()));
-  EngineOptions options = {.max_num_seqs = 0};
-  EXPECT_ERROR(ValidateEngineOptions(options), kInvalidArgument, "max_num_seqs 0");
-  options = EngineOptions();
-  options.kv_cache_bytes = -2;
-  EXPECT_ERROR(ValidateEngineOptions(options), kInvalidArgument, "kv_cache_bytes -2");
-  options = EngineOptions();
-  options.head_workspace_bytes = -1;
-  EXPECT_ERROR(ValidateEngineOptions(options), kInvalidArgument, "head_workspace_bytes -1");
-  options = EngineOptions();
-  options.memory.gpu_memory_utilization = 1.5;
-  EXPECT_ERROR(ValidateEngineOptions(options), kInvalidArgument, "gpu_memory_utilization 1.5");
+  EXPECT_ERROR(ValidateEngineOptions({.max_num_seqs = 0}), kInvalidArgument, "max_num_seqs 0");
+  EXPECT_ERROR(ValidateEngineOptions({.kv_cache_bytes = -2}), kInvalidArgument,
+               "kv_cache_bytes -2");
+  EXPECT_ERROR(ValidateEngineOptions({.head_workspace_bytes = -1}), kInvalidArgument,
+               "head_workspace_bytes -1");
+  EXPECT_ERROR(ValidateEngineOptions({.memory = {.gpu_memory_utilization = 1.5}}), kInvalidArgument,
+               "gpu_memory_utilization 1.5");
 }
 
 }  // namespace

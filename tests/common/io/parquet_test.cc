@@ -46,8 +46,8 @@ TEST(ParquetTest, RowsAreWhatPythonReads) {
   ASSERT_EQ(rows.size(), 7u);
   // Batches end inside and at the end of a row group.
   for (int64_t batch_rows : {1, 2, 3, 100}) {
-    const ParquetOptions options = {.batch_rows = batch_rows};
-    ASSERT_OK_AND_ASSIGN(const auto batched, ReadAll(Golden("verl.parquet"), {}, options));
+    ASSERT_OK_AND_ASSIGN(const auto batched,
+                         ReadAll(Golden("verl.parquet"), {}, {.batch_rows = batch_rows}));
     EXPECT_EQ(batched, rows) << batch_rows;
   }
 }

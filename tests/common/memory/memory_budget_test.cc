@@ -54,8 +54,8 @@ TEST_F(CpuBudgetTest, NeedsALimitWhereTheMachineSaysNothing) {
 }
 
 TEST(CudaBudget, IsAShareOfTheWholeDevice) {
-  const MemoryLimits limits = {.gpu_memory_utilization = 0.5};
-  const MemoryBudget budget = CudaBudget(limits, "cuda:1", 80 * kGib, 79 * kGib);
+  const MemoryBudget budget =
+      CudaBudget({.gpu_memory_utilization = 0.5}, "cuda:1", 80 * kGib, 79 * kGib);
   EXPECT_EQ(budget.device, "cuda:1");
   EXPECT_FALSE(budget.on_cpu());
   EXPECT_EQ(budget.limit_bytes, 40 * kGib);

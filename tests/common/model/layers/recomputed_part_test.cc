@@ -48,8 +48,7 @@ TEST_P(RecomputeTest, GradientsAreTheSameBits) {
   for (const auto& [name, gradient] : expected) sum += MaxAbs(gradient);
   EXPECT_GT(sum, 0);
   for (const Recompute recompute : {Recompute::kAttention, Recompute::kFull}) {
-    const ForwardOptions options = {.recompute = recompute};
-    for (const auto& [name, gradient] : Gradients(decoder.get(), options)) {
+    for (const auto& [name, gradient] : Gradients(decoder.get(), {.recompute = recompute})) {
       EXPECT_TRUE(at::equal(gradient, expected.at(name)))
           << name << " with recompute " << static_cast<int>(recompute);
     }
@@ -89,18 +88,14 @@ TEST_P(RecomputeTest, LayersAreReportedWhenTheirGradientsAreComplete) {
 // The inputs of the first layer then need no gradient, but its parameters do.
 TEST_P(RecomputeTest, AFrozenEmbeddingLeavesTheOtherGradientsAlone) {
   const auto decoder = TinyDecoder(GetParam().architecture, GetParam().dtype, true);
-  const auto gradients = [&](Recompute recompute) {
-    const ForwardOptions options = {.recompute = recompute};
-    return Gradients(decoder.get(), options);
-  };
-  const auto expected = gradients(Recompute::kNone);
+  const auto expected = Gradients(decoder.get(), {});
   for (auto& [name, parameter] : decoder->Parameters()) {
     if (name == "model.embed_tokens.weight" || name == "model.layers.0.input_layernorm.weight") {
       at::Tensor leaf = parameter;
       leaf.set_requires_grad(false);
     }
   }
-  for (const auto& [name, gradient] : gradients(Recompute::kFull)) {
+  for (const auto& [name, gradient] : Gradients(decoder.get(), {.recompute = Recompute::kFull})) {
     const bool is_frozen =
         name == "model.embed_tokens.weight" || name == "model.layers.0.input_layernorm.weight";
     if (is_frozen) {

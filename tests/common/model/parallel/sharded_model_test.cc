@@ -91,8 +91,7 @@ class ThreadRanks {
 };
 
 std::unique_ptr<Decoder> LoadSlice(const std::string& dir, Collectives* group) {
-  const DecoderOptions options = {.dtype = "float32", .device = "cpu", .group = group};
-  return LoadDecoder(dir, options).value();
+  return LoadDecoder(dir, {.dtype = "float32", .device = "cpu", .group = group}).value();
 }
 
 struct Answers {

@@ -214,8 +214,7 @@ TEST(PagedAttention, WeightsAddUpToOne) {
 TEST(PagedAttention, AnEmptyBatchIsNothing) {
   const KeyValuePool pool = {DataType::kFloat32, 2, 16, nullptr};
   cpu::AppendKeysAndValues(AppendKeysValues{pool}, OneThread);
-  const PagedAttention attention = {.pool = pool, .num_heads = 4};
-  cpu::AttendToPages(attention, OneThread);
+  cpu::AttendToPages(PagedAttention{.pool = pool, .num_heads = 4}, OneThread);
 }
 
 }  // namespace

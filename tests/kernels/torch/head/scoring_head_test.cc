@@ -73,8 +73,7 @@ TEST(ScoringHead, TailsAreExactDownTo1em30) {
     logits.sub_(logits.logsumexp(1, true)).add_(log10_tail * std::log(10.0));
     logits.select(1, 10).fill_(0);
     logits.select(1, 2000).fill_(-0.5);
-    const ScoringOptions options = {.top_k = 2};
-    ExpectMatchesOracle(logits, {}, {}, options, "tail 1e" + std::to_string(log10_tail));
+    ExpectMatchesOracle(logits, {}, {}, {.top_k = 2}, "tail 1e" + std::to_string(log10_tail));
   }
 }
 
@@ -119,8 +118,7 @@ TEST(ScoringHead, ARowDependsOnThatRowOnly) {
 TEST(ScoringHead, Bfloat16InputsHaveFloat32Logits) {
   const at::Tensor hidden = Random({5, 64}, 1, 21).to(at::kBFloat16);
   const at::Tensor lm_head = Random({3001, 64}, 1, 22).to(at::kBFloat16);
-  const ScoringOptions options = {.top_k = 8};
-  const ScoringOutput output = ScoreRowsOfHead(hidden, lm_head, {}, {}, options);
+  const ScoringOutput output = ScoreRowsOfHead(hidden, lm_head, {}, {}, {.top_k = 8});
   const at::Tensor exact =
       at::log_softmax(at::mm(hidden.to(at::kDouble), lm_head.to(at::kDouble).t()), 1);
   const auto [log_probs, ids] = exact.topk(8, 1);
@@ -145,9 +143,8 @@ TEST(ScoringHead, WhatIsNotAskedForIsUndefined) {
 // Outside of the top-k and of no candidates means outside of the top-k.
 TEST(ScoringHead, AnEmptyListOfCandidatesLeavesTheTailAsItIs) {
   const Rows rows = FromLogits(Random({3, 20}, 1, 25));
-  const ScoringOptions options = {.top_k = 4};
   const ScoringOutput output =
-      ScoreRowsOfHead(rows.hidden, rows.lm_head, {}, at::empty({3, 0}, at::kInt), options);
+      ScoreRowsOfHead(rows.hidden, rows.lm_head, {}, at::empty({3, 0}, at::kInt), {.top_k = 4});
   EXPECT_EQ(output.candidate_log_probs_NM.sizes(), (std::vector<int64_t>{3, 0}));
   EXPECT_TRUE(at::equal(output.candidate_log_tail_N, output.log_tail_N));
 }
