@@ -215,7 +215,3 @@ class CheckArchitectureTest(unittest.TestCase):
         self.expect_one("common/base/a.cc", "#include <map>\nabsl::StatusOr<int> a();\n", "without <absl/status/statusor.h>")
         through_a_header = {"common/base/a.cc": '#include "common/base/status.h"\nstd::string a;  // not std::vector\n'}
         self.assertEqual(self.violations_with(files=through_a_header), [])
-
-
-if __name__ == "__main__":
-    unittest.main()

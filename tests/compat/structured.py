@@ -5,7 +5,6 @@ The server at COMPAT_URL, which tests/compat/run sets, is checked.
 """
 
 import json
-import unittest
 
 from contract import PROMPT, ServiceTest
 
@@ -206,7 +205,3 @@ class ForcedToolsTest(StructuredCase):
             status, text = self.service.request("/v1/chat/completions", self.chat(**fields))
             self.assertEqual(status, 400, f"{fields}: {text[:300]}")
             self.assertIn(part, text, fields)
-
-
-if __name__ == "__main__":
-    unittest.main()

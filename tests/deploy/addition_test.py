@@ -160,7 +160,3 @@ class HintedAdditionTest(unittest.TestCase):
         for row in hinted:
             self.assertEqual(re.sub(" [a-z]+", ".", row["response"]), row["prompt"].split(";")[0])
         self.assertFalse(held_out & {row["prompt"].split(";")[-1] for row in supervised + problems["train"]})
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -109,7 +109,3 @@ class DocsSiteTest(unittest.TestCase):
             done = build(pathlib.Path(directory), code=1)
             self.assertIn("holds something other", done.stderr)
             self.assertTrue(pathlib.Path(directory, "mine").exists())
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -248,7 +248,3 @@ class PlantedFaultsTest(unittest.TestCase):
             complaint, difference = reference(directory)
             self.assertIn("docs/configuration.md", complaint)
             self.assertIn("-| `data.train_batch_size` | integer | `72` | Prompts a step. |", difference)
-
-
-if __name__ == "__main__":
-    unittest.main()

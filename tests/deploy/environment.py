@@ -100,6 +100,13 @@ def output_of(program, *arguments):
     return expect(0, [BIN_DIR / program, *arguments]).stdout
 
 
+def write_script(path, body, interpreter="/bin/sh"):
+    """Writes an executable script, and its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!{interpreter}\n{body}\n", encoding="ascii")
+    path.chmod(0o755)
+
+
 def make_clone(directory):
     """Makes `directory` look like a clone with built programs."""
     clone = pathlib.Path(directory)

@@ -55,7 +55,3 @@ class Probe(unittest.TestCase):
         for cut in (b"H", b"HTTP/1.", b"HTTP/1.1", b"HTTP/1.1 20"):
             with self.subTest(cut=cut), Server(cut) as target, Server(b"HTTP/1.1 200 OK\r\n\r\n") as next_target:
                 self.assertEqual(probe(target, next_target), 0)
-
-
-if __name__ == "__main__":
-    unittest.main()

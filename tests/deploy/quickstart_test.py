@@ -5,7 +5,6 @@ import os
 import pathlib
 import shutil
 import signal
-import unittest
 
 from environment import expect
 from programs import is_alive, wait_for
@@ -300,7 +299,3 @@ class QuickstartTest(StubTree):
                                 (("--seed", "08"), "without leading zeros")):
             self.assertIn(part, self.expect(1, *arguments))
         self.assertEqual(self.events(), [])
-
-
-if __name__ == "__main__":
-    unittest.main()

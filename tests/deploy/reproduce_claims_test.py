@@ -21,7 +21,3 @@ class ReproduceClaimsTest(unittest.TestCase):
             for name in ROBUST:
                 self.assertRegex(done.stdout, rf"(?m)^holds +{name}:")
             print(pathlib.Path(clone, "runs/reproduce-quick/reproduction.md").read_text())
-
-
-if __name__ == "__main__":
-    unittest.main()

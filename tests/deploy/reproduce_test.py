@@ -206,7 +206,3 @@ class FlowTest(StubTree):
         for arguments, part in ((("--only", "colapse"), "there is no such claim"), (("--jobs", "0"), "--jobs 0"),
                                 (("--seeds", "101"), "--seeds 101")):
             self.assertIn(part, self.expect(2, *arguments))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -208,7 +208,3 @@ class FlagsTest(unittest.TestCase):
                     'message(STATUS "flags: ${CMAKE_CXX_FLAGS_RELEASE};")\n')
                 done = run(["cmake", f"-DCMAKE_CXX_FLAGS_RELEASE={given}", "-B", "build"], cwd=directory)
             self.assertIn(f"flags: {used};", done.stdout, done.stderr)
-
-
-if __name__ == "__main__":
-    unittest.main()

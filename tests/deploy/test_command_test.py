@@ -137,7 +137,3 @@ class SuitesTest(unittest.TestCase):
             found[test["name"]] = (properties["TIMEOUT"], properties["LABELS"], test["command"][1:])
         self.assertEqual(found, {"p.A+B/0": (240, ["unit"], ["--gtest_filter=A.*:B/0.*"]),
                                  "p.C": (120, ["unit"], ["--gtest_filter=C.*"])})
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -122,7 +122,3 @@ class RulesTest(unittest.TestCase):
                  "2027-01-01T00:00:00.000 I engine device=cpu num_parameters=209504", True),
                 ("I engine device=cpu num_parameters=209504", "I engine device=cpu num_parameters=209505", False)):
             self.check(printed, "other\n" + seen + "\nother", is_equal)
-
-
-if __name__ == "__main__":
-    unittest.main()

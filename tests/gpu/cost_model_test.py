@@ -2,13 +2,11 @@
 
 import math
 import pathlib
-import sys
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests/gpu"))
-import cost_model  # noqa: E402
+import cost_model
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 BY_NAME = {device.name: device for device in cost_model.DEVICES}
 # Published times are of whole programs, the model's of perfect overlap.
 TOLERANCE = 0.15
@@ -78,7 +76,3 @@ class CostModelTest(unittest.TestCase):
                             (cost_model.Cost("b", scalar_flop=1e15), "CUDA cores"),
                             (cost_model.Cost("c", memory_bytes=1e12), "memory"), (cost_model.Cost("d"), "launches")):
             self.assertEqual(cost.bound(device), bound)
-
-
-if __name__ == "__main__":
-    unittest.main()

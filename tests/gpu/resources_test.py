@@ -75,7 +75,3 @@ class ResourcesTest(unittest.TestCase):
                 self.assertIn("real message", errors.getvalue())
                 self.assertNotIn("ptxas", errors.getvalue())
                 self.assertEqual("spills 20 bytes instead of 19" in errors.getvalue(), spilled == 19)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -56,7 +56,3 @@ class GpuRunTest(unittest.TestCase):
     def test_a_source_that_does_not_compile_fails(self):
         result = run_with_tools({"nvcc": "exit 2"}, "--compile")
         self.assertEqual(result.returncode, 2)
-
-
-if __name__ == "__main__":
-    unittest.main()

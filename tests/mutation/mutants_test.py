@@ -1,12 +1,11 @@
 """tests/mutation/mutants.py: each fault finds its place in the sources exactly once."""
 
 import pathlib
-import sys
 import unittest
 
+from mutants import MUTANTS
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests/mutation"))
-from mutants import MUTANTS  # noqa: E402
 
 
 class MutantsTest(unittest.TestCase):
@@ -20,7 +19,3 @@ class MutantsTest(unittest.TestCase):
     def test_there_are_enough_and_names_are_unique(self):
         self.assertGreaterEqual(len(MUTANTS), 60)
         self.assertEqual(len({mutant.name for mutant in MUTANTS}), len(MUTANTS))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -2,7 +2,6 @@
 
 import unittest
 
-import named_results
 import printed_commands
 from environment import ROOT, expect, project_version, temporary_path
 from pages import blocks
@@ -82,7 +81,3 @@ class PrintedCommandsTest(unittest.TestCase):
         yaml = "```\nrule_files: []\nscrape_configs:\n  - job_name: a\n    {}: []\n```\n"
         self.assertEqual(list(printed_commands.page_findings(yaml.format("static_configs"))), [])
         self.assertIn("statik_configs", "".join(printed_commands.page_findings(yaml.format("statik_configs"))))
-
-
-if __name__ == "__main__":
-    named_results.main()

@@ -9,7 +9,6 @@ import subprocess
 import cluster
 import kubelet
 import manifests
-import named_results
 from cluster import SAVE_EVERY
 from environment import MODEL, ROOT, run, tool
 from kubelet import job_action
@@ -208,7 +207,3 @@ class ClusterLifeTest(cluster.Cluster):
         shutil.rmtree(target / "teacher")
         self.assertNotEqual(copy(), 0)
         self.assertFalse((target / "teacher/.complete").exists())
-
-
-if __name__ == "__main__":
-    named_results.main()

@@ -4,7 +4,6 @@ import os
 import unittest
 
 import manifests
-import named_results
 import policies
 import schemas
 import sizing_test
@@ -198,7 +197,3 @@ exit 3
         self.assertEqual((done.returncode, done.stdout), (3, ""), done.stderr)
         self.assertEqual((self.path / "arguments").read_text(), "apply -f -\n")
         self.assertEqual(len(of_kind(manifests.parse((self.path / "applied").read_text()), "Job")), 1)
-
-
-if __name__ == "__main__":
-    named_results.main()

@@ -9,7 +9,6 @@ import unittest
 
 import faults
 import manifests
-import named_results
 import policies
 import schemas
 from environment import output_of, project_version, run
@@ -254,7 +253,3 @@ class PlantedFaultsTest(unittest.TestCase):
         find(objects, "Job", "trainer")["spec"]["template"]["spec"]["containers"][0]["args"] += [
             "--set=trainer.step=3"]
         self.assertEqual(len(unknown_arguments(objects)), 3)
-
-
-if __name__ == "__main__":
-    named_results.main()

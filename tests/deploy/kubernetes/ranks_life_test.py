@@ -5,7 +5,6 @@ import signal
 
 import cluster
 import kubelet
-import named_results
 from cluster import SAVE_EVERY
 from manifests import workloads
 from rank_set import RankSet
@@ -102,7 +101,3 @@ class RanksLifeTest(cluster.Cluster):
                 self.assertEqual(ranks.follow_policy(codes), "FailJobSet")
                 again = [ranks.follow_policy({0: 69, 1: 137}) for _ in range(7)]
                 self.assertEqual(again, ["RestartJobSet"] * 6 + ["FailJobSet"])
-
-
-if __name__ == "__main__":
-    named_results.main()

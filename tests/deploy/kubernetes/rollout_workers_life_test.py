@@ -6,7 +6,6 @@ import signal
 import cluster
 import kubelet
 import manifests
-import named_results
 from cluster import SAVE_EVERY
 from manifests import find, of_kind
 from programs import WAIT_S
@@ -76,7 +75,3 @@ class RolloutWorkersLifeTest(cluster.Cluster):
         self.wait_for_step(alone, reference, self.last_step(runs))
         self.assertEqual(alone.terminate()[0], 75)
         self.assert_same_bits(runs, reference)
-
-
-if __name__ == "__main__":
-    named_results.main()

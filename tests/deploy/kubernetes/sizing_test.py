@@ -5,7 +5,6 @@ import re
 import unittest
 
 import manifests
-import named_results
 from environment import ROOT, load_script, loaded_bin_dir, temporary_path
 from manifests import find, of_kind, quantity
 from rules import flag
@@ -70,7 +69,3 @@ class SizingTest(unittest.TestCase):
                 pod = find(objects, "Deployment", "teacher")["spec"]["template"]["spec"]
                 pod["containers"][0]["resources"]["limits"]["memory"] = "1500Mi"
                 self.assertNotEqual(self.problems(overlay, objects), [])
-
-
-if __name__ == "__main__":
-    named_results.main()

@@ -9,7 +9,6 @@ import urllib.parse
 
 import alerts
 import manifests
-import named_results
 from environment import BIN_DIR, ROOT, expect, module, temporary_path, tool
 from programs import TINY, Program, Teacher, copy_model, fetch, free_port, settings, wait_for
 
@@ -261,7 +260,3 @@ class ExportedTest(unittest.TestCase):
         self.assertEqual(metrics_of(["sum(rate(taopd_teacher_rows_bucket[5m])) + taopd:x:y"]), {"taopd_teacher_rows"})
         self.assertNotIn("taopd_trainer_policy_tail", declared_trainer_metrics())
         self.assertEqual(exported("# TYPE a gauge\na 1\nb 2\n"), {"a"})
-
-
-if __name__ == "__main__":
-    named_results.main()

@@ -5,7 +5,6 @@ import re
 import unittest
 
 import manifests
-import named_results
 from environment import ROOT, run, tool
 
 IMAGES = ROOT / "deploy/images"
@@ -106,7 +105,3 @@ class ContainerfilesTest(unittest.TestCase):
             with self.subTest(new):
                 self.assertIn(old, text)
                 self.assertNotEqual(finder(text.replace(old, new)), [])
-
-
-if __name__ == "__main__":
-    named_results.main()

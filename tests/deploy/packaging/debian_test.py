@@ -5,7 +5,6 @@ import pathlib
 import shutil
 import unittest
 
-import named_results
 from environment import BIN_DIR, ROOT, expect, project_version, temporary_path
 from system_root import SystemRoot
 
@@ -72,7 +71,3 @@ class PackagesTest(unittest.TestCase):
         system, output = self.start("ubuntu-24.04")
         self.check_archive(system, output)
         self.check_package(system, output)
-
-
-if __name__ == "__main__":
-    named_results.main()

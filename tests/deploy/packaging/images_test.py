@@ -8,7 +8,6 @@ import shutil
 import sys
 import unittest
 
-import named_results
 from environment import BIN_DIR, MODEL, ROOT, expect, project_version, run, temporary_path, tool
 from programs import TINY_IN_A_PACKAGE, Program, Teacher, fetch, settings, wait_for
 
@@ -186,7 +185,3 @@ class ImagesTest(unittest.TestCase):
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("Read-only file system", done.stdout + done.stderr)
         self.assertIn(project_version(), expect(0, self.inside(root, "/opt/taopd/bin/taopd-trainer", "--version")).stdout)
-
-
-if __name__ == "__main__":
-    named_results.main()

@@ -6,7 +6,6 @@ import re
 import tempfile
 import unittest
 
-import named_results
 from environment import BIN_DIR, MODEL, expect, project_version
 from pages import broken_links
 
@@ -38,7 +37,3 @@ class InstallTest(unittest.TestCase):
             self.assertIn("docs/tutorial.md", texts)
             self.assertEqual(broken_links(pages, texts), [])
             self.assertEqual(list(prefix.rglob("__pycache__")), [])
-
-
-if __name__ == "__main__":
-    named_results.main()

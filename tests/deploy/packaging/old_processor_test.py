@@ -3,7 +3,6 @@
 import os
 import unittest
 
-import named_results
 from environment import BIN_DIR, MODEL, ROOT, expect, temporary_path, tool
 from programs import TINY, Teacher, copy_model, settings
 
@@ -40,7 +39,3 @@ class OldProcessorTest(unittest.TestCase):
                cwd=ROOT, timeout=WAIT_S, env=ENVIRONMENT)
         self.assertTrue((self.path / "run/model/model.safetensors").exists())
         self.assertEqual(teacher.stop(), 0)
-
-
-if __name__ == "__main__":
-    named_results.main()

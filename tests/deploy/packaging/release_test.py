@@ -10,7 +10,6 @@ import unittest
 import unittest.mock
 
 import bare_root
-import named_results
 from pages import broken_links
 from environment import BIN_DIR, MODEL, ROOT, expect, load_script, project_version, run, temporary_path, tool
 from programs import TINY_IN_A_PACKAGE, Teacher, fetch, settings
@@ -273,7 +272,3 @@ class FaultsTest(unittest.TestCase):
         own.touch()
         with self.assertRaisesRegex(ValueError, "belongs to no package"):
             sbom.packages_of({"libown.so": own})
-
-
-if __name__ == "__main__":
-    named_results.main()

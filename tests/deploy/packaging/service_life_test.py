@@ -7,7 +7,6 @@ import socket
 import unittest
 import urllib.request
 
-import named_results
 from environment import BIN_DIR, ROOT, temporary_path
 from programs import TINY, Program, Teacher, copy_model, fetch, free_port, is_alive, settings, teacher_command, wait_for
 
@@ -149,7 +148,3 @@ class ServiceLifeTest(unittest.TestCase):
         launcher.process.wait(60)
         wait_for(lambda: not any(map(is_alive, ranks)), f"the end of the ranks {ranks}")
         self.assertTrue(list((self.path / "run/checkpoints").glob("step-*")), launcher.log.read_text())
-
-
-if __name__ == "__main__":
-    named_results.main()

@@ -8,7 +8,6 @@ import os
 import tarfile
 import unittest
 
-import named_results
 from environment import BIN_DIR, ROOT, expect, project_version, temporary_path, tool
 
 PROGRAMS = ("taopd-teacher", "taopd-grammar", "taopd-trainer")
@@ -98,7 +97,3 @@ class SmallImageTest(unittest.TestCase):
         self.assertEqual(problems(configuration, {}), ["/opt/taopd/bin/taopd-probe is not there", f"/opt/taopd/bin/{IMAGE} is not there"])
         configuration["config"]["User"] = "root"
         self.assertEqual(problems(configuration, files), ["runs as root"])
-
-
-if __name__ == "__main__":
-    named_results.main()

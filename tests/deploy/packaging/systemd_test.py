@@ -8,7 +8,6 @@ import shlex
 import shutil
 import unittest
 
-import named_results
 from environment import BIN_DIR, MODEL, ROOT, expect, run, temporary_path, tool
 from lifecycle_rules import CHECKPOINT_S, default_of
 
@@ -128,7 +127,3 @@ class UnitsTest(unittest.TestCase):
             self.assertGreater(float(each["WatchdogSec"]), 60)
             self.assertEqual(each["Restart"], "on-failure")
             self.assertGreaterEqual(int(each["LimitNOFILE"]), 65536)
-
-
-if __name__ == "__main__":
-    named_results.main()

@@ -5,7 +5,6 @@ import re
 import shutil
 import unittest
 
-import named_results
 from environment import ROOT
 from system_root import SystemRoot
 
@@ -42,7 +41,3 @@ class SystemsTest(unittest.TestCase):
 
     def test_ubuntu_24_04(self):
         self.check("ubuntu-24.04")
-
-
-if __name__ == "__main__":
-    named_results.main()

@@ -9,7 +9,6 @@ import tempfile
 import unittest
 import venv
 
-import named_results
 from environment import MODEL, ROOT, expect, project_version, temporary_path
 from system_root import SystemRoot
 
@@ -95,7 +94,3 @@ class WheelTest(unittest.TestCase):
 
     def test_ubuntu_24_04(self):
         self.check_system("ubuntu-24.04")
-
-
-if __name__ == "__main__":
-    named_results.main()

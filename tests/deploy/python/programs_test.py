@@ -51,7 +51,3 @@ class CommandTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as directory, unittest.mock.patch.dict(os.environ, {"PATH": directory}):
             with self.assertRaisesRegex(LookupError, "bash, which is not installed"):
                 programs.command_of("taopd-trainer", ["quickstart"], {})
-
-
-if __name__ == "__main__":
-    unittest.main()

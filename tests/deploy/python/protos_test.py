@@ -84,7 +84,3 @@ class ProtosTest(unittest.TestCase):
         chunks = [message.chunk for message in messages if message.HasField("chunk")]
         self.assertEqual([id for chunk in chunks for id in chunk.token_ids], list(complete.output_ids))
         self.assertEqual(messages[-1].complete.finish_reason, "length")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -10,7 +10,6 @@ import packages  # noqa: F401
 import grpc
 import numpy as np
 
-import named_results
 from taopd import AsyncTeacher, GenerateRequest, RetryOptions, ScoreRequest, Teacher, TeacherError, wire
 from taopd.retry import Attempts, status_code
 
@@ -291,7 +290,3 @@ class ArgumentsTest(unittest.TestCase):
                 teacher.score([[1, 2], [1, 2]], [1], 1)
             with self.assertRaisesRegex(ValueError, "sequence 1: start 1"):
                 teacher.score([[1, 2], [1]], 1, 1)
-
-
-if __name__ == "__main__":
-    named_results.main()

@@ -9,7 +9,6 @@ import packages
 import grpc
 import numpy as np
 
-import named_results
 import programs
 from environment import temporary_path
 from taopd import AsyncTeacher, RetryOptions, ScoreRequest, Teacher, TeacherError, Tls
@@ -191,7 +190,3 @@ class OutageTest(unittest.TestCase):
             Teacher(server.endpoint, tls=Tls())
         with self.assertRaisesRegex(ValueError, "belong together"):
             Teacher(endpoint, tls=Tls(cert_file="x"))
-
-
-if __name__ == "__main__":
-    named_results.main()

@@ -13,7 +13,6 @@ import unittest
 import venv
 
 import packages
-import named_results
 from environment import BIN_DIR, ROOT, expect, temporary_path
 from programs import Teacher
 
@@ -73,7 +72,3 @@ class TrlExampleTest(unittest.TestCase):
         """The pages say that it takes 40 lines."""
         body = EXAMPLE.read_text(encoding="ascii").split("class TaopdDistillationTrainer")[1].split("\n\n\n")[0]
         self.assertLessEqual(len(body.splitlines()), 40)
-
-
-if __name__ == "__main__":
-    named_results.main()

@@ -10,7 +10,6 @@ import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from grpc_tools import protoc
 
-import named_results
 from taopd import connection, wire
 
 FILE = "taopd/v1/teacher.proto"
@@ -155,7 +154,3 @@ class WireTest(unittest.TestCase):
         for each in (b"\x0a", b"\x0a\x05ab", b"\x08\x01", b"\x0f", b"\x80" * 11, b"\x12\x03\x22\x01a"):
             with self.assertRaises(wire.WireError, msg=each):
                 wire.decode("ScoreStreamResponse", each)
-
-
-if __name__ == "__main__":
-    named_results.main()

@@ -4,7 +4,6 @@ import os
 import pathlib
 import subprocess
 import sys
-import unittest
 import venv
 
 PLACE = pathlib.Path(os.environ["TAOPD_TRACKERS_VENV"])
@@ -14,11 +13,10 @@ SKIPPED = 77
 WAIT_S = 120
 
 
-def run_tests():
-    """Installs the packages and runs the tests of the main program. Exit code 77: they cannot be installed."""
+def install():
+    """Installs the packages. Exit code 77: they cannot be installed."""
     if not PYTHON.exists():
         venv.create(PLACE, with_pip=True)
     if subprocess.run([PYTHON, "-m", "pip", "install", "--quiet", "-r", REQUIREMENTS], check=False).returncode != 0:
         print("skipped: the trackers cannot be installed")
         sys.exit(SKIPPED)
-    unittest.main()

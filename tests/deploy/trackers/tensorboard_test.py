@@ -20,6 +20,10 @@ ROOT = HERE.parents[2]
 BIN = pathlib.Path(os.environ["TAOPD_BIN_DIR"])
 
 
+def setUpModule():
+    packages.install()
+
+
 def trainer(command, *arguments):
     subprocess.run([BIN / "taopd-trainer", command, *arguments], check=True, cwd=ROOT, stdout=subprocess.DEVNULL,
                    stderr=subprocess.DEVNULL)
@@ -99,7 +103,3 @@ class TensorBoardTest(unittest.TestCase):
         for sample in samples:
             if sample["when"] == "eval" and sample["step"] == texts[-1]["step"]:
                 self.assertIn(sample["prompt"].replace("<", "&lt;").replace(">", "&gt;"), texts[-1]["text"])
-
-
-if __name__ == "__main__":
-    packages.run_tests()

@@ -148,7 +148,3 @@ class TrackTest(unittest.TestCase):
     def test_nothing_to_send(self):
         (self.run_dir / "metrics.jsonl").write_text("")
         self.assertIn("metrics.jsonl has no lines", self.track(code=1))
-
-
-if __name__ == "__main__":
-    unittest.main()

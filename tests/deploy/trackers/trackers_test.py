@@ -20,6 +20,10 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 
 
+def setUpModule():
+    packages.install()
+
+
 class TrackersTest(unittest.TestCase):
     def setUp(self):
         directory = tempfile.TemporaryDirectory()
@@ -98,7 +102,3 @@ class TrackersTest(unittest.TestCase):
         self.assertEqual(metrics["summary/student_accuracy_after"][0], 0.75)
         files = {path.name for path in (self.dir / "artifacts").rglob("*") if path.is_file()}
         self.assertEqual(files, {"report.html", "samples.json"})
-
-
-if __name__ == "__main__":
-    packages.run_tests()

@@ -1,5 +1,9 @@
-"""Runs unittest cases and prints each by name, in the form that tests/run counts: passed, failed, skipped."""
+"""Runs the unittest cases of a file and prints each by name, in the form that tests/run counts: passed, failed, skipped.
 
+Usage: run_python_test.py NAME_test.py [CLASS.TEST ...]
+"""
+
+import pathlib
 import sys
 import unittest
 
@@ -26,6 +30,7 @@ class _Result(unittest.TextTestResult):
         print(f"[  FAILED  ] {test.id()} (0 ms)")
 
 
-def main():
-    unittest.main(module="__main__", argv=[sys.argv[0], *sys.argv[1:]],
-                  testRunner=unittest.TextTestRunner(resultclass=_Result))
+if __name__ == "__main__":
+    file = pathlib.Path(sys.argv[1]).resolve()
+    sys.path[0] = str(file.parent)
+    unittest.main(module=file.stem, argv=sys.argv[1:], testRunner=unittest.TextTestRunner(resultclass=_Result))
