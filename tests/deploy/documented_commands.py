@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 
-from environment import ROOT, expect
+from environment import ROOT, expect, write_script
 from pages import blocks, blocks_with_names
 
 sys.path.insert(0, str(ROOT / "tests/compat"))
@@ -36,8 +36,7 @@ SHORT = ("trainer.total_steps=2", "data.train_batch_size=2", "trainer.mini_batch
 
 # In front of taopd-trainer: the command as printed, and settings that shorten it. A page's endpoint wins over ours, and a
 # student that is its own teacher, or has none, has no endpoint.
-TRAINER_SHIM = """#!/bin/bash
-endpoint=(--set "teacher.endpoints=[grpc://127.0.0.1:${{GRPC_PORT:-1}}]")
+TRAINER_SHIM = """endpoint=(--set "teacher.endpoints=[grpc://127.0.0.1:${{GRPC_PORT:-1}}]")
 for word in "$@"; do
   [[ $word != teacher.kind=* ]] || endpoint=()
   if [[ -f $word ]] && grep -qE "kind: (self|none)" "$word"; then endpoint=(); fi
@@ -143,7 +142,7 @@ class Clone:
         (programs / "taopd-teacher").symlink_to(bin_dir / "taopd-teacher")
         short = " ".join(f"--set {setting}" for setting in SHORT)
         shim = TRAINER_SHIM.format(program=bin_dir / "taopd-trainer", short=short)
-        self.write("build/cpu/bin/taopd-trainer", shim, 0o755)
+        write_script(programs / "taopd-trainer", shim, "/bin/bash")
         (self.path / "deps").mkdir()
         self.has_test_python = (deps / "test-venv").exists()
         if self.has_test_python:
@@ -160,11 +159,10 @@ class Clone:
                        for i in range(4))
         self.write("data/rows.jsonl", rows)
 
-    def write(self, name, text, mode=0o644):
+    def write(self, name, text):
         path = self.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-        path.chmod(mode)
 
     def make_model(self):
         """Random weights of a smaller model with the tokenizer of tests/compat."""

@@ -8,11 +8,10 @@ import subprocess
 import tempfile
 import unittest
 
-from environment import ROOT, run, temporary_path
+from environment import ROOT, run, temporary_path, write_script
 
 # `python3 -m venv DIR` makes a pip that writes down its arguments, and what an installation of wheels leaves.
-PYTHON = """#!/bin/bash
-mkdir -p "$3/bin"
+PYTHON = """mkdir -p "$3/bin"
 cat >"$3/bin/pip" <<'END'
 #!/bin/bash
 echo "pip $*" >>"$LOG"
@@ -29,9 +28,7 @@ done
 END
 chmod +x "$3/bin/pip"
 """
-LOG_IT = """#!/bin/bash
-echo "$(basename "$0") $* [$http_proxy]" >>"$LOG"
-"""
+LOG_IT = 'echo "$(basename "$0") $* [$http_proxy]" >>"$LOG"'
 
 
 def write_version(torch, version):
@@ -52,13 +49,10 @@ class SetupTest(unittest.TestCase):
         self.packages(installed=True)
 
     def tool(self, name, text):
-        (self.path / "bin").mkdir(exist_ok=True)
-        path = self.path / "bin" / name
-        path.write_text(text, encoding="ascii")
-        path.chmod(0o755)
+        write_script(self.path / "bin" / name, text, "/bin/bash")
 
     def packages(self, installed):
-        self.tool("dpkg-query", "#!/bin/bash\n" + ('for name in "${@:4}"; do echo "$name ii "; done\n' if installed else "exit 1\n"))
+        self.tool("dpkg-query", 'for name in "${@:4}"; do echo "$name ii "; done' if installed else "exit 1")
 
     def setup(self, *arguments, **environment):
         """(exit code, output, what the stand-ins were asked)"""
@@ -151,7 +145,7 @@ class SetupTest(unittest.TestCase):
         self.assertFalse((self.path / "none").exists())
 
     def test_arm64(self):
-        self.tool("mmdebstrap", '#!/bin/bash\necho "mmdebstrap $*" >>"$LOG"\nmkdir -p "${@: -2:1}"\n')
+        self.tool("mmdebstrap", 'echo "mmdebstrap $*" >>"$LOG"\nmkdir -p "${@: -2:1}"')
         code, output, asked = self.setup("--arm64")
         self.assertEqual(code, 0, output)
         self.assertRegex(asked, r"mmdebstrap .*--architectures=arm64 --variant=extract --include=libc6-dev,\S*libgrpc\+\+-dev")
@@ -169,7 +163,7 @@ class SetupTest(unittest.TestCase):
         for system, machine, says in (("Darwin", "arm64", "macOS: .* virtual machine or a container"),
                                       ("MINGW64_NT-10.0", "x86_64", "On Windows, install WSL 2"),
                                       ("Linux", "aarch64", "this machine is aarch64: .* x86-64 only")):
-            self.tool("uname", f'#!/bin/sh\n[ "$1" = -s ] && echo {system} || echo {machine}\n')
+            self.tool("uname", f'[ "$1" = -s ] && echo {system} || echo {machine}')
             code, output, asked = self.setup()
             self.assertEqual(code, 1)
             self.assertRegex(output, says)
@@ -193,7 +187,7 @@ class SetupTest(unittest.TestCase):
             clean = {"PATH": f"{self.path}/bin:/usr/bin:/bin", "HOME": str(self.path), "LOG": str(self.log), "http_proxy": "http://p"}
             subprocess.run(["bash", script], env=clean, check=False, capture_output=True)
             self.assertRegex(self.log.read_text(), r"sudo -n --preserve-env=\S*https_proxy\S* apt-get update")
-            self.tool("sudo", "#!/bin/sh\nexit 1\n")
+            self.tool("sudo", "exit 1")
             done = run(["bash", script], env=clean)
             self.assertRegex(done.stderr, "may not install them. Run\n.*sudo apt-get update && sudo apt-get install")
 

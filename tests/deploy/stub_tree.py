@@ -8,7 +8,7 @@ import subprocess
 import sys
 import unittest
 
-from environment import ROOT, temporary_path
+from environment import ROOT, temporary_path, write_script
 from programs import wait_for
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -27,23 +27,16 @@ class StubTree(unittest.TestCase):
         for program in ("trainer", "teacher"):
             stub = (HERE / f"stub_{program}.py").read_text(encoding="ascii")
             # A start takes half as long without the packages of this machine.
-            self.write_program(f"build/cpu/bin/taopd-{program}", f"#!{sys.executable} -ES\n{stub}")
+            write_script(self.root / f"build/cpu/bin/taopd-{program}", stub, f"{sys.executable} -ES")
         for name in ("deploy/setup", "path/ninja"):
-            self.write_program(name, "#!/bin/sh\n")
+            write_script(self.root / name, "")
         # The real generator takes two seconds (addition_test.py tests it).
-        self.write_program("deploy/examples/addition/generate.py", """import sys, pathlib
+        write_script(self.root / "deploy/examples/addition/generate.py", """import sys, pathlib
 pathlib.Path(sys.argv[1]).mkdir(parents=True, exist_ok=True)
 for name in ("train", "val"):
-    pathlib.Path(sys.argv[1], name + ".jsonl").touch()
-""")
+    pathlib.Path(sys.argv[1], name + ".jsonl").touch()""", sys.executable)
         self.log = self.root / "log.jsonl"
         self.environment = {**os.environ, "PATH": f"{self.root}/path:{os.environ['PATH']}", "STUB_LOG": str(self.log), "TAOPD_DEPS": str(self.root / "deps")}
-
-    def write_program(self, name, text):
-        path = self.root / name
-        path.parent.mkdir(exist_ok=True, parents=True)
-        path.write_text(text, encoding="ascii")
-        path.chmod(0o755)
 
     def start(self, *arguments, **environment):
         return subprocess.Popen([self.root / self.SCRIPT, *arguments], env={**self.environment, **environment},

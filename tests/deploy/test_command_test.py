@@ -8,7 +8,7 @@ import sys
 import tempfile
 import unittest
 
-from environment import ROOT, expect, run, temporary_path
+from environment import ROOT, expect, run, temporary_path, write_script
 
 PASSED = '<testcase name="a" status="run"/>'
 FAILED = '<testcase name="b" status="fail"><failure message=""/></testcase>'
@@ -64,19 +64,15 @@ class LabelsTest(unittest.TestCase):
 
     def setUp(self):
         self.tree = temporary_path(self)
-        for folder in ("tests/support", "deploy", "bin", "build/cpu/Testing/Temporary"):
+        for folder in ("tests/support", "build/cpu/Testing/Temporary"):
             (self.tree / folder).mkdir(parents=True)
         shutil.copy(ROOT / "tests/run", self.tree / "tests/run")
         (self.tree / "tests/support/summarize_junit.py").touch()
         (self.tree / "build/cpu/build.ninja").touch()
-        self.add_program("deploy/setup", "")
-        self.add_program("bin/cmake", 'echo "$@" >>cmake_arguments')
-        self.add_program("bin/ctest", 'touch build/cpu/test-report.xml\nprintf "%s\\n" "$@" >arguments\n'
-                                      'printf "%s" "$TMPDIR" >tmpdir')
-
-    def add_program(self, path, body):
-        (self.tree / path).write_text(f"#!/bin/sh\n{body}\n")
-        (self.tree / path).chmod(0o755)
+        write_script(self.tree / "deploy/setup", "")
+        write_script(self.tree / "bin/cmake", 'echo "$@" >>cmake_arguments')
+        write_script(self.tree / "bin/ctest", 'touch build/cpu/test-report.xml\nprintf "%s\\n" "$@" >arguments\n'
+                                              'printf "%s" "$TMPDIR" >tmpdir')
 
     def ctest_arguments(self, *arguments, **environment):
         self.output = expect(0, [self.tree / "tests/run", *arguments],
@@ -125,8 +121,7 @@ class SuitesTest(unittest.TestCase):
     def test_the_limit_counts_the_suites_of_a_test(self):
         with tempfile.TemporaryDirectory() as directory:
             program = pathlib.Path(directory, "program")
-            program.write_text("#!/bin/sh\nprintf 'A.\\n  X\\nB/0.  # TypeParam = int\\n  Y\\n  Z\\nC.\\n  X\\n'\n")
-            program.chmod(0o755)
+            write_script(program, "printf 'A.\\n  X\\nB/0.  # TypeParam = int\\n  Y\\n  Z\\nC.\\n  X\\n'")
             pathlib.Path(directory, "CTestTestfile.cmake").write_text(
                 f"set(taopd_program {program})\nset(taopd_prefix p)\nset(taopd_suites_per_test 2)\nset(taopd_timeout 120)\n"
                 f"set(taopd_properties LABELS;unit;COST;0)\ninclude({ROOT}/common/cmake/DiscoverSuites.cmake)\n")

@@ -1,12 +1,16 @@
 """tests/gpu/run says so where nothing can run, instead of passing with every test skipped."""
 
 import os
-import stat
+import pathlib
 import subprocess
+import sys
 import tempfile
 import unittest
 
-RUN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "run")
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent / "deploy"))
+from environment import write_script
+
 NOTHING_RAN = 77
 
 
@@ -14,13 +18,10 @@ def run_with_tools(tools, *arguments):
     """Runs tests/gpu/run with these programs (name to shell script) before all others in PATH."""
     with tempfile.TemporaryDirectory() as directory:
         for name, script in tools.items():
-            path = os.path.join(directory, name)
-            with open(path, "w", encoding="ascii") as file:
-                file.write("#!/bin/sh\n" + script + "\n")
-            os.chmod(path, os.stat(path).st_mode | stat.S_IXUSR)
+            write_script(pathlib.Path(directory, name), script)
         environment = dict(os.environ, PATH=directory + ":" + os.environ["PATH"])
         environment.pop("TAOPD_TORCH_DIR", None)
-        return subprocess.run([RUN, *arguments], env=environment, capture_output=True, text=True,
+        return subprocess.run([HERE / "run", *arguments], env=environment, capture_output=True, text=True,
                               timeout=60, check=False)
 
 
@@ -46,12 +47,11 @@ class GpuRunTest(unittest.TestCase):
         tools = {"nvidia-smi": "exit 6", "nvcc": "exit 0"}
         result = run_with_tools(tools, "--compile")
         self.assertEqual(result.returncode, 0, result.stderr)
-        folder = os.path.join(os.path.dirname(RUN), "../../kernels/cuda")
-        sources = [os.path.join(directory, name) for directory, _, names in os.walk(folder)
-                   for name in names if name.endswith((".cu", ".cc"))]
+        root = HERE.parents[1]
+        sources = [path.relative_to(root) for path in (root / "kernels/cuda").rglob("*") if path.suffix in (".cu", ".cc")]
         self.assertGreater(len(sources), 0)
         for source in sources:
-            self.assertIn("kernels/cuda/" + os.path.relpath(source, folder) + " for", result.stdout)
+            self.assertIn(f"{source} for", result.stdout)
 
     def test_a_source_that_does_not_compile_fails(self):
         result = run_with_tools({"nvcc": "exit 2"}, "--compile")

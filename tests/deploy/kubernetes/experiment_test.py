@@ -7,7 +7,7 @@ import manifests
 import policies
 import schemas
 import sizing_test
-from environment import MODEL, ROOT, expect, loaded_bin_dir, run, temporary_path, tool
+from environment import MODEL, ROOT, expect, loaded_bin_dir, run, temporary_path, tool, write_script
 from manifests import find, get, of_kind
 
 STORIES = ROOT / "deploy/recipes/stories.yaml"
@@ -186,13 +186,10 @@ class ExperimentTest(unittest.TestCase):
 
     def test_apply(self):
         stub = self.path / "kubectl"
-        stub.write_text(f"""#!/bin/sh
-[ "$1" = kustomize ] && exec {tool("kubectl")} "$@"
+        write_script(stub, f"""[ "$1" = kustomize ] && exec {tool("kubectl")} "$@"
 echo "$@" > {self.path}/arguments
 cat > {self.path}/applied
-exit 3
-""")
-        stub.chmod(0o755)
+exit 3""")
         done = self.experiment("a", "--config", STORIES, "--student", "s", "--apply", "--kubectl", stub)
         self.assertEqual((done.returncode, done.stdout), (3, ""), done.stderr)
         self.assertEqual((self.path / "arguments").read_text(), "apply -f -\n")

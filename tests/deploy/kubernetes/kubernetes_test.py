@@ -11,7 +11,7 @@ import faults
 import manifests
 import policies
 import schemas
-from environment import output_of, project_version, run
+from environment import output_of, project_version, run, write_script
 from manifests import all_containers, all_sets, everything, find, get, render
 
 RULES_FOR_PODS = ("pods_are_restricted", "containers_are_restricted", "resources_are_set", "mounts_have_volumes",
@@ -84,12 +84,8 @@ class ManifestsTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as directory:
             path = pathlib.Path(directory)
             for program in ("hf", "aws"):  # the place is the sixth word of both
-                stub = path / program
-                stub.write_text(f"""#!/bin/sh
-echo "{program} $*" >> {path}/asked
-mkdir -p "$6/.cache" && cp -r {path}/source/. "$6"
-""")
-                stub.chmod(0o755)
+                write_script(path / program, f'echo "{program} $*" >> {path}/asked\n'
+                                             f'mkdir -p "$6/.cache" && cp -r {path}/source/. "$6"')
             (path / "source").mkdir()
 
             def fetch(source, target="teacher"):

@@ -11,7 +11,7 @@ import unittest.mock
 
 import bare_root
 from pages import broken_links
-from environment import BIN_DIR, MODEL, ROOT, expect, load_script, project_version, run, temporary_path, tool
+from environment import BIN_DIR, MODEL, ROOT, expect, load_script, project_version, run, temporary_path, tool, write_script
 from programs import TINY_IN_A_PACKAGE, Teacher, fetch, settings
 
 sys.path.insert(0, str(ROOT / "deploy/tools"))
@@ -166,9 +166,7 @@ class FaultsTest(unittest.TestCase):
         self.path = temporary_path(self)
 
     def test_programs_that_do_not_fit(self):
-        stub = self.path / "taopd-teacher"
-        stub.write_text("#!/bin/sh\necho 9.9.9\n")
-        stub.chmod(0o755)
+        write_script(self.path / "taopd-teacher", "echo 9.9.9")
         done = release("--program", "taopd-teacher", "--tree", self.path / "tree", code=64, TAOPD_BIN_DIR=str(self.path))
         self.assertIn("9.9.9", done.stderr)
         done = release("--program", "taopd-trainer", "--tree", self.path / "tree2", code=64, TAOPD_BIN_DIR=str(self.path))
@@ -246,9 +244,7 @@ class FaultsTest(unittest.TestCase):
 
     def test_archives_are_reproducible(self):
         module = load_script("deploy/release")
-        git = self.path / "git"  # every answer is another time, as if somebody commits meanwhile
-        git.write_text("#!/bin/sh\ndate +%N\n")
-        git.chmod(0o755)
+        write_script(self.path / "git", "date +%N")  # every answer is another time, as if somebody commits meanwhile
         environment = unittest.mock.patch.dict(os.environ, {"PATH": f"{self.path}:{os.environ['PATH']}", "SOURCE_DATE_EPOCH": ""})
         self.enterContext(environment)
         sums = []

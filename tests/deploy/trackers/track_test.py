@@ -9,7 +9,7 @@ import subprocess
 import sys
 import unittest
 
-from environment import ROOT, temporary_path
+from environment import ROOT, temporary_path, write_script
 from programs import WAIT_S, wait_for
 from run_directory import make_run, metrics_line
 
@@ -72,10 +72,7 @@ class TrackTest(unittest.TestCase):
     def test_a_tree_below_a_folder_called_build_makes_the_report(self):
         tree = self.path / "build/tree"
         self.tool = shutil.copytree(TRACK.parent, tree / "deploy/tools") / TRACK.name
-        trainer = tree / "build/cpu/bin/taopd-trainer"
-        trainer.parent.mkdir(parents=True)
-        trainer.write_text("#!/bin/sh\ntouch \"$4\"\n")  # report RUN_DIR -o FILE
-        trainer.chmod(0o755)
+        write_script(tree / "build/cpu/bin/taopd-trainer", 'touch "$4"')  # report RUN_DIR -o FILE
         (self.run_dir / "report.html").unlink()
         self.track()
         self.assertEqual(len(self.calls("artifact")), 1)
