@@ -7,22 +7,14 @@ import os
 import pathlib
 import subprocess
 import sys
-import venv
 
 import service
+from environment import python_with
 
 
 def main():
     here = pathlib.Path(__file__).parent
-    place = pathlib.Path(os.environ["TAOPD_CLIENTS_VENV"])
-    python = place / "bin" / "python"
-    if not python.exists():
-        venv.create(place, with_pip=True)
-    installed = subprocess.run([python, "-m", "pip", "install", "--quiet", "-r",
-                                here.parent / "requirements-clients.txt"], check=False)
-    if installed.returncode != 0:
-        print("skipped: the clients cannot be installed")
-        return service.SKIPPED
+    python = python_with(os.environ["TAOPD_CLIENTS_VENV"], "-r", here.parent / "requirements-clients.txt")
     with service.tiny_model_dir() as model, service.teacher(model) as teacher:
         clients = [subprocess.run([python, here / f"{name}_client.py", teacher.url], check=False).returncode
                    for name in ("openai", "lm_eval")]

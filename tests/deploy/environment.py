@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import venv
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN_DIR = pathlib.Path(os.environ.get("TAOPD_BIN_DIR", ROOT / "build/cpu/bin")).resolve()
@@ -43,6 +44,18 @@ def module(name):
         return __import__(name, fromlist=["_"])
     except ImportError as error:
         raise unittest.SkipTest(f"{error}: run deploy/setup --tests") from error
+
+
+def python_with(place, *requirements):
+    """The interpreter of an environment at `place`, which gets these packages. Exit code 77: they cannot be installed."""
+    python = pathlib.Path(place, "bin/python")
+    if not python.exists():
+        venv.create(place, with_pip=True)
+    done = run([python, "-m", "pip", "install", "--quiet", *requirements])
+    if done.returncode != 0:
+        print(f"skipped: the packages of {place} cannot be installed: {done.stderr[-500:]}")
+        sys.exit(77)
+    return python
 
 
 def project_version():

@@ -4,16 +4,13 @@ TAOPD_TRL_VENV is its place. Exit code 77: the packages cannot be installed.
 """
 
 import os
-import pathlib
 import re
 import shutil
 import subprocess
-import sys
 import unittest
-import venv
 
 import packages
-from environment import BIN_DIR, ROOT, expect, temporary_path
+from environment import BIN_DIR, ROOT, expect, python_with, temporary_path
 from programs import Teacher
 
 EXAMPLE = ROOT / "deploy/examples/trl_teacher/distil.py"
@@ -36,18 +33,10 @@ def prepare_models(place):
 class TrlExampleTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        venv_dir = pathlib.Path(os.environ["TAOPD_TRL_VENV"])
-        cls.python = venv_dir / "bin/python"
-        if not cls.python.exists():
-            venv.create(venv_dir, with_pip=True)
         cls.place = temporary_path(cls)
         # A copy, because a build leaves files beside the sources.
         shutil.copytree(ROOT / "deploy/python", cls.place / "client")
-        installed = subprocess.run([cls.python, "-m", "pip", "install", "--quiet", "-r", REQUIREMENTS, cls.place / "client"],
-                                   check=False)
-        if installed.returncode != 0:
-            print("skipped: trl cannot be installed")
-            sys.exit(77)
+        cls.python = python_with(os.environ["TAOPD_TRL_VENV"], "-r", REQUIREMENTS, cls.place / "client")
         cls.models = prepare_models(cls.place)
         cls.endpoint = Teacher(cls, cls.place, model=cls.models / "teacher/model").endpoint
 

@@ -5,39 +5,31 @@ import os
 import pathlib
 import subprocess
 import sys
-import tempfile
-import time
 import unittest
-import urllib.error
 import urllib.parse
 import urllib.request
 
-import packages
-from packages import PLACE, WAIT_S
+from environment import BIN_DIR, ROOT, expect, python_with, temporary_path
+from waiting import WAIT_S, wait_for
 
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parents[2]
-BIN = pathlib.Path(os.environ["TAOPD_BIN_DIR"])
+PLACE = pathlib.Path(os.environ["TAOPD_TRACKERS_VENV"])
 
 
 def setUpModule():
-    packages.install()
+    python_with(PLACE, "-r", ROOT / "tests/requirements-trackers.txt")
 
 
 def trainer(command, *arguments):
-    subprocess.run([BIN / "taopd-trainer", command, *arguments], check=True, cwd=ROOT, stdout=subprocess.DEVNULL,
-                   stderr=subprocess.DEVNULL)
+    expect(0, [BIN_DIR / "taopd-trainer", command, *arguments], cwd=ROOT)
 
 
 class TensorBoardTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        directory = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(directory.cleanup)
-        cls.dir = pathlib.Path(directory.name)
+        cls.dir = temporary_path(cls)
         data = cls.dir / "data"
-        subprocess.run([sys.executable, ROOT / "deploy/examples/addition/generate.py", data, "--train", "8", "--val", "8",
-                        "--teacher-sft", "36", "--student-sft", "36"], check=True, stdout=subprocess.DEVNULL)
+        expect(0, [sys.executable, ROOT / "deploy/examples/addition/generate.py", data, "--train", "8", "--val", "8",
+                   "--teacher-sft", "36", "--student-sft", "36"])
         trainer("sft", "--config", ROOT / "deploy/recipes/addition/student_sft.yaml", "--set", f"run.dir={cls.dir}/student",
                 "--set", f"model.tokenizer={data}/tokenizer", "--set", f"data.train=[{data}/student_sft.jsonl]",
                 "--set", "trainer.total_steps=1")
@@ -62,9 +54,7 @@ class TensorBoardTest(unittest.TestCase):
             line = server.stderr.readline()
             assert line, "tensorboard has ended"
         cls.url = line[line.index("http://"):].split()[0].rstrip("/")
-        deadline = time.monotonic() + WAIT_S
-        while len(cls.get("runs")) < 2 and time.monotonic() < deadline:
-            time.sleep(0.1)
+        wait_for(lambda: len(cls.get("runs")) == 2, "both runs", server)
 
     @classmethod
     def get(cls, path, body=None, **query):

@@ -4,31 +4,27 @@ import json
 import os
 import pathlib
 import signal
-import socket
 import sqlite3
 import subprocess
-import tempfile
 import unittest
-import urllib.error
 import urllib.request
 
-import packages
-from packages import PLACE, PYTHON, WAIT_S
+from environment import ROOT, expect, python_with, temporary_path
+from programs import WAIT_S, free_port
 from run_directory import make_run
 
 HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parents[2]
+PLACE = pathlib.Path(os.environ["TAOPD_TRACKERS_VENV"])
+PYTHON = PLACE / "bin/python"
 
 
 def setUpModule():
-    packages.install()
+    python_with(PLACE, "-r", ROOT / "tests/requirements-trackers.txt")
 
 
 class TrackersTest(unittest.TestCase):
     def setUp(self):
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        self.dir = pathlib.Path(directory.name)
+        self.dir = temporary_path(self)
         self.run_dir = make_run(self.dir / "run")
 
     def start(self, tracker, **environment):
@@ -36,15 +32,14 @@ class TrackersTest(unittest.TestCase):
                                 env={**os.environ, "HOME": str(self.dir), **environment}, stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE, text=True)
 
-    def track(self, tracker, **environment):
-        process = self.start(tracker, **environment)
+    def finish(self, process):
         output = process.communicate(timeout=WAIT_S)
         self.assertEqual(process.returncode, 0, output)
 
     def test_wandb_offline(self):
-        self.track("wandb", WANDB_MODE="offline")
+        self.finish(self.start("wandb", WANDB_MODE="offline"))
         [file] = self.dir.glob("wandb/offline-run-*/*.wandb")
-        seen = json.loads(subprocess.run([PYTHON, HERE / "wandb_records.py", file], check=True, capture_output=True).stdout)
+        seen = json.loads(expect(0, [PYTHON, HERE / "wandb_records.py", file]).stdout)
         self.assertEqual(seen["name"], "addition")
         self.assertEqual((seen["config"]["optimizer.lr"], seen["config"]["run.seed"]), (1e-6, 3))
         self.assertEqual((seen["history"]["1"]["loss/mean"], seen["history"]["2"]["eval/accuracy"]), (0.5, 0.75))
@@ -54,7 +49,7 @@ class TrackersTest(unittest.TestCase):
         self.assertIn("report", [kind for kind, _ in seen["artifacts"]])
 
     def test_trackio(self):
-        self.track("trackio", TRACKIO_DIR=str(self.dir / "trackio"))
+        self.finish(self.start("trackio", TRACKIO_DIR=str(self.dir / "trackio")))
         database = sqlite3.connect(self.dir / "trackio/taopd.db")
         rows = [(step, json.loads(text)) for step, text in database.execute("select step, metrics from metrics order by id")]
         self.assertEqual(rows[0], (1, {"loss/mean": 0.5}))
@@ -73,9 +68,7 @@ class TrackersTest(unittest.TestCase):
 
     # The server starts only when the tool has found that there is none.
     def test_mlflow_server_that_comes_late(self):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         uri = f"http://127.0.0.1:{port}"
         tool = self.start("mlflow", MLFLOW_TRACKING_URI=uri)
         self.addCleanup(tool.kill)
@@ -89,8 +82,7 @@ class TrackersTest(unittest.TestCase):
                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
         self.addCleanup(server.wait)
         self.addCleanup(os.killpg, server.pid, signal.SIGTERM)
-        output = tool.communicate(timeout=WAIT_S)
-        self.assertEqual(tool.returncode, 0, output)
+        self.finish(tool)
         experiment = self.mlflow(port, "experiments/search", {"max_results": 10, "filter": "name = 'taopd'"})
         [run] = self.mlflow(port, "runs/search",
                             {"experiment_ids": [experiment["experiments"][0]["experiment_id"]]})["runs"]
