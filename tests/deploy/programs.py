@@ -9,7 +9,7 @@ import subprocess
 import urllib.error
 import urllib.request
 
-from environment import BIN_DIR, MODEL
+from environment import BIN_DIR, MODEL, expect, tool
 from waiting import WAIT_S, wait_for
 
 
@@ -85,6 +85,14 @@ class Teacher(Program):
 def copy_model(directory):
     """A student's directory: the example model."""
     return shutil.copytree(MODEL, pathlib.Path(directory, "student"))
+
+
+def make_certificate(path, name, addresses="IP:127.0.0.1", authority=None):
+    """Writes PATH.crt and PATH.key: an authority's, which signs itself, or signed by that of the files AUTHORITY.crt and .key."""
+    signed = ["-addext", "basicConstraints=critical,CA:FALSE", "-CA", f"{authority}.crt", "-CAkey", f"{authority}.key"]
+    expect(0, [tool("openssl"), "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+               "-subj", f"/CN={name}", "-addext", f"subjectAltName={addresses}", *(signed if authority else ()),
+               "-keyout", f"{path}.key", "-out", f"{path}.crt"])
 
 
 # Settings that make a run of deploy/recipes/stories.yaml take a second.

@@ -10,21 +10,19 @@ import cluster
 import kubelet
 import manifests
 from cluster import SAVE_EVERY
-from environment import MODEL, ROOT, run, tool
+from environment import MODEL, ROOT, run
 from kubelet import job_action
 from kubernetes_test import flags_of
 from manifests import of_kind
-from programs import WAIT_S, fetch, wait_for
+from programs import WAIT_S, fetch, make_certificate, wait_for
 
 
 class ClusterLifeTest(cluster.Cluster):
     def undisturbed(self, step, overlay="laptop/teacher"):
         """A run of the same experiment with one teacher, past `step`."""
         runs = self.path / "reference"
-        teacher = self.teachers(1, overlay)
-        teacher.start()
-        trainer = self.trainer(self.experiment(), runs)
-        trainer.start()
+        teacher = self.teachers(1, overlay).start()
+        trainer = self.trainer(self.experiment(), runs).start()
         self.wait_for_step(trainer, runs, step)
         self.assertEqual(trainer.terminate()[0], 75)
         teacher.kill()
@@ -33,12 +31,10 @@ class ClusterLifeTest(cluster.Cluster):
     def test_rollouts_eviction_and_loss(self):
         self.addresses = [kubelet.new_address() for _ in range(8)]
         runs = self.path / "runs"
-        teachers = self.teachers(2)
-        teachers.start()
+        teachers = self.teachers(2).start()
         objects = self.experiment()
         job = of_kind(objects, "Job")[0]["spec"]
-        trainer = self.trainer(objects, runs)
-        trainer.start()
+        trainer = self.trainer(objects, runs).start()
         trainer.wait_ready()
         self.wait_for_step(trainer, runs, 3)
 
@@ -55,16 +51,14 @@ class ClusterLifeTest(cluster.Cluster):
         self.assertEqual((code, job_action(job, code, disrupted=True)), (75, "Ignore"))
         self.assertLess(seconds, trainer.spec["terminationGracePeriodSeconds"])
         step = self.last_step(runs)
-        trainer = self.trainer(objects, runs)
-        trainer.start()
+        trainer = self.trainer(objects, runs).start()
         self.wait_for_step(trainer, runs, (step // SAVE_EVERY + 1) * SAVE_EVERY + 3)
         trainer.process.send_signal(signal.SIGKILL)
         trainer.process.wait(WAIT_S)
         self.assertEqual(job_action(job, 137), "Count")
         trainer.kill()
         step = self.last_step(runs)
-        trainer = self.trainer(objects, runs)
-        trainer.start()
+        trainer = self.trainer(objects, runs).start()
         self.wait_for_step(trainer, runs, step + 2)
         self.assertEqual(trainer.terminate()[0], 75)
         teachers.kill()
@@ -75,10 +69,8 @@ class ClusterLifeTest(cluster.Cluster):
         """One teacher that goes before the next one comes: training waits, and continues with the same bits."""
         self.addresses = [kubelet.new_address() for _ in range(3)]
         runs = self.path / "runs"
-        teachers = self.teachers(1, "single-gpu/teacher")
-        teachers.start()
-        trainer = self.trainer(self.experiment(), runs)
-        trainer.start()
+        teachers = self.teachers(1, "single-gpu/teacher").start()
+        trainer = self.trainer(self.experiment(), runs).start()
         self.wait_for_step(trainer, runs, 2)
         self.assertEqual(teachers.roll_out(), [0])
         self.assertEqual(teachers.min_ready, 0)
@@ -97,15 +89,10 @@ class ClusterLifeTest(cluster.Cluster):
             if not name.endswith("-tls"):
                 continue
             authority = self.path / ("other" if name == "other-tls" else "ca")
-            make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
-            if not authority.with_suffix(".pem").exists():
-                subprocess.run([*make, "-subj", f"/CN={authority.name}", "-keyout", authority.with_suffix(".key"), "-out",
-                                authority.with_suffix(".pem")], check=True, capture_output=True)
-            subprocess.run([*make, "-subj", f"/CN={name}", "-addext", f"subjectAltName={names}", "-addext",
-                            "basicConstraints=critical,CA:FALSE", "-CA", authority.with_suffix(".pem"), "-CAkey",
-                            authority.with_suffix(".key"), "-keyout", folder / "tls.key", "-out", folder / "tls.crt"],
-                           check=True, capture_output=True)
-            shutil.copy(self.path / "ca.pem", folder / "ca.crt")
+            if not authority.with_suffix(".crt").exists():
+                make_certificate(authority, authority.name)
+            make_certificate(folder / "tls", name, names, authority)
+            shutil.copy(self.path / "ca.crt", folder / "ca.crt")
         (folders["keys"] / "keys").write_text("old-key-of-the-cluster\nkey-of-the-cluster\n")
         (folders["keys"] / "key").write_text("key-of-the-cluster\n")
         return folders
@@ -114,18 +101,16 @@ class ClusterLifeTest(cluster.Cluster):
         """Both ends with the components of TLS and keys: a run works; without the right key or certificate it does not."""
         if "--ssl-certfile" not in flags_of("taopd-teacher"):
             self.skipTest("this taopd-teacher has no --ssl-certfile")
-        tool("openssl")
         self.addresses = [kubelet.new_address()]
         secrets = self.secrets()
         overlay = self.overlay_with("tls", "api-keys")
         self.volumes |= {"/run/taopd/tls": secrets["teacher-tls"], "/run/taopd/api-keys": secrets["keys"]}
-        teachers = self.teachers(1, objects=manifests.kustomize(overlay / "teacher"))
-        teachers.start()  # the probes are answered in plain text, and without a key
+        # The probes are answered in plain text, and without a key.
+        teachers = self.teachers(1, objects=manifests.kustomize(overlay / "teacher")).start()
         objects = self.experiment("secure", overlay, "grpcs")
         self.volumes |= {"/run/taopd/tls": secrets["trainer-tls"], "/run/taopd/api-key": secrets["keys"]}
         runs = self.path / "runs"
-        trainer = self.trainer(objects, runs)
-        trainer.start()
+        trainer = self.trainer(objects, runs).start()
         wait_for(lambda: self.steps(runs, "secure"), f"a step ({trainer.log})", trainer.process)
         self.assertEqual(trainer.terminate()[0], 75)
         self.assertNotIn("key-of-the-cluster", trainer.log.read_text() + teachers.pods[0].log.read_text())
@@ -136,8 +121,7 @@ class ClusterLifeTest(cluster.Cluster):
                     (secrets["keys"] / "key").write_text("another-key\n")
                 else:
                     self.volumes["/run/taopd/tls"] = secrets["other-tls"]
-                pod = self.trainer(objects, self.path / name.replace(" ", "-"), patience)
-                pod.start()
+                pod = self.trainer(objects, self.path / name.replace(" ", "-"), patience).start()
                 self.assertNotIn(pod.process.wait(WAIT_S), (0, 75), pod.log.read_text())
                 self.assertEqual(self.steps(self.path / name.replace(" ", "-"), "secure"), {})
                 (secrets["keys"] / "key").write_text("key-of-the-cluster\n")
@@ -152,8 +136,7 @@ class ClusterLifeTest(cluster.Cluster):
                 (65, "FailJob", ["--set", "student.model=/none"]),
                 (69, "Count", ["--set", "teacher.connect_timeout_s=0.1"])):
             with self.subTest(code):
-                pod = self.trainer(objects, self.path / f"runs-{code}", settings)
-                pod.start()
+                pod = self.trainer(objects, self.path / f"runs-{code}", settings).start()
                 self.assertEqual(pod.process.wait(WAIT_S), code, pod.log.read_text())
                 self.assertEqual(job_action(job, code), action)
         known = {0: "Complete", 64: "FailJob", 65: "FailJob", 69: "Count", 70: "Count", 71: "FailJob", 72: "Count", 74: "FailJob", 75: "Ignore",

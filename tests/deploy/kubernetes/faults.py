@@ -286,11 +286,7 @@ for overlay, kind in (("cluster", "JobSet"), ("cluster/trainjob", "TrainingRunti
 
 
 def unknown_field(*path):
-    def plant(thing):
-        for key in path:
-            thing = thing[key]
-        thing["bogusField"] = 1
-    return plant
+    return lambda thing: set_in(thing, 1, *path, "bogusField")
 
 
 def old_version(version):
@@ -299,11 +295,7 @@ def old_version(version):
 
 
 def wrong_type(*path):
-    def plant(thing):
-        for key in path[:-1]:
-            thing = thing[key]
-        thing[path[-1]] = "three"
-    return plant
+    return lambda thing: set_in(thing, "three", *path)
 
 
 JOBSET_SPEC = ("spec", "replicatedJobs", 0, "template", "spec")

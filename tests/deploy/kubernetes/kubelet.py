@@ -138,6 +138,7 @@ class Pod:
         self._stop_probing.clear()
         self._prober = threading.Thread(target=self._probe, daemon=True)
         self._prober.start()
+        return self
 
     def ask(self, probe):
         action = self.container[probe]["httpGet"]
@@ -211,6 +212,7 @@ class Deployment:
             pod.start()
         for pod in self.pods:
             pod.wait_ready()
+        return self
 
     def _note(self, pods):
         self.min_ready = min(self.min_ready, sum(pod.ready for pod in pods))
@@ -222,8 +224,7 @@ class Deployment:
         for old in list(self.pods):
             if rolling["maxSurge"] == 0:
                 codes.append(self._end(old))
-            new = self.make_pod()
-            new.start()
+            new = self.make_pod().start()
             self.pods.append(new)
             new.wait_ready()
             time.sleep(self.spec.get("minReadySeconds", 0) * SCALE)

@@ -10,6 +10,7 @@ import unittest
 import faults
 import manifests
 import policies
+import rules
 import schemas
 from environment import output_of, project_version, run, write_script
 from manifests import all_containers, all_sets, everything, find, get, render
@@ -75,9 +76,9 @@ class ManifestsTest(unittest.TestCase):
         """The Job that downloads a model keeps the schemas and the rules for pods, and reaches DNS."""
         objects = manifests.kustomize(manifests.KUBERNETES / "base/download")
         self.assertEqual(schemas.findings(objects), [])
-        rules = (*RULES_FOR_PODS, "trainer_reaches_dns", "network_is_closed", "network_policies_match_something",
+        names = (*RULES_FOR_PODS, "trainer_reaches_dns", "network_is_closed", "network_policies_match_something",
                  "volumes_fit_the_limits", "secret_files_are_mounted", "job_accepts_the_pod_failure_policy")
-        self.assertEqual(policies.findings(objects, rules), [])
+        self.assertEqual(policies.findings(objects, names), [])
 
     def test_fetch_model(self):
         """The script of that Job: from a hub, from a bucket, after an interruption, and what it refuses."""
@@ -138,7 +139,7 @@ class ManifestsTest(unittest.TestCase):
         teacher = find(objects, "Deployment", "teacher")["spec"]["template"]["spec"]
         arguments = teacher["containers"][0]["args"]
         for flag in ("--ssl-certfile", "--ssl-keyfile", "--ssl-ca-certs", "--api-key-file"):
-            path = policies.flag(teacher["containers"][0], flag[2:])
+            path = rules.flag(teacher["containers"][0], flag[2:])
             self.assertIsNotNone(path, arguments)
             mounts = [mount["mountPath"] for mount in teacher["containers"][0]["volumeMounts"]]
             self.assertTrue(any(path.startswith(mount + "/") for mount in mounts), (path, mounts))

@@ -3,12 +3,9 @@
 import lifecycle_rules  # noqa: F401  (fills the table)
 import object_rules  # noqa: F401
 import webhook_rules  # noqa: F401
-from rules import RULES, flag
+from rules import RULES
 
 
 def findings(objects, rules=None):
     """All findings, or those of one rule, as "rule: finding"."""
     return [f"{name}: {finding}" for name in (rules or RULES) for finding in RULES[name](objects)]
-
-
-__all__ = ["RULES", "findings", "flag"]

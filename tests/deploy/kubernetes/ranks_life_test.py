@@ -18,8 +18,7 @@ class RanksLifeTest(cluster.Cluster):
     def setUp(self):
         super().setUp()
         self.addresses = [kubelet.new_address()]
-        self.teacher = self.teachers(1, "cluster/teacher")
-        self.teacher.start()
+        self.teacher = self.teachers(1, "cluster/teacher").start()
 
     def ranks(self, kind, runs, settings=(), flags=()):
         objects = self.experiment(overlay=KINDS[kind], flags=flags)

@@ -25,16 +25,14 @@ class RolloutWorkersLifeTest(cluster.Cluster):
         pod = self.pod(find(objects, "StatefulSet", "rollout-worker")["spec"]["template"], objects)
         pod.command = [argument.replace(pod.address, address) for argument in pod.command]
         pod.address = address
-        pod.start()
-        return pod
+        return pod.start()
 
     def rollout_trainer(self, objects, runs, addresses):
         trainer = self.trainer(objects, runs)
         for i, address in enumerate(addresses):
             trainer.command = [argument.replace(f"rollout-worker-{i}.rollout-worker:", f"{address}:") for argument in trainer.command]
         self.assertNotIn("rollout-worker-", " ".join(trainer.command))
-        trainer.start()
-        return trainer
+        return trainer.start()
 
     def lose(self, pod):
         """The node of a pod is gone."""
@@ -46,8 +44,7 @@ class RolloutWorkersLifeTest(cluster.Cluster):
         overlay = self.overlay_with("rollout-workers")
         served = manifests.kustomize(overlay / "teacher")
         self.addresses = [kubelet.new_address()]
-        teachers = self.teachers(1, objects=served)
-        teachers.start()
+        self.teachers(1, objects=served).start()
         named = [kubelet.new_address() for _ in range(NUM_NAMED)]
         workers = [self.worker(served, address) for address in named[:2]]  # nobody is at the other names
         for pod in workers:

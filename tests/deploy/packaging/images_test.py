@@ -9,7 +9,7 @@ import sys
 import unittest
 
 from environment import BIN_DIR, MODEL, ROOT, expect, project_version, run, temporary_path, tool
-from programs import TINY_IN_A_PACKAGE, Program, Teacher, fetch, settings, wait_for
+from programs import TINY_IN_A_PACKAGE, Program, Teacher, fetch, make_certificate, settings, wait_for
 
 MAX_TEACHER_MB = 560
 
@@ -114,11 +114,8 @@ class ImagesTest(unittest.TestCase):
     def make_secrets(self, folder):
         """A certificate for 127.0.0.1, the authority that has signed it, and a key, for all to read."""
         folder.mkdir()
-        make = [tool("openssl"), "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
-        expect(0, [*make, "-subj", "/CN=ca", "-keyout", folder / "ca.key", "-out", folder / "ca.crt"])
-        expect(0, [*make, "-subj", "/CN=teacher", "-addext", "subjectAltName=IP:127.0.0.1", "-addext",
-                   "basicConstraints=critical,CA:FALSE", "-CA", folder / "ca.crt", "-CAkey", folder / "ca.key",
-                   "-keyout", folder / "tls.key", "-out", folder / "tls.crt"])
+        make_certificate(folder / "ca", "ca")
+        make_certificate(folder / "tls", "teacher", authority=folder / "ca")
         (folder / "key").write_text("key-of-the-image\n")
         for path in folder.iterdir():
             path.chmod(0o644)
