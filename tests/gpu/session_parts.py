@@ -146,22 +146,17 @@ def sanitizer(check):
     return run
 
 
-def bench_lines(session, name):
-    """Returns the lines that a benchmark of kernels prints."""
-    if session.rehearse:
-        raise Skipped(f"{name} needs a GPU")
-    bench = session.build_dir / "bin" / name
-    if not bench.exists():
-        raise Skipped(f"{bench} does not exist: the benchmarks were not built")
-    return session.run([bench]).strip().splitlines()
-
-
-def attention(session):
-    return bench_lines(session, "gpu_attention_bench")[-1] + " (attention.log)"
-
-
-def heads(session):
-    return bench_lines(session, "gpu_heads_bench")[-1] + " (heads.log)"
+def benchmark(part):
+    """The part that runs a benchmark of kernels and returns its last line."""
+    def run(session):
+        name = f"gpu_{part}_bench"
+        if session.rehearse:
+            raise Skipped(f"{name} needs a GPU")
+        bench = session.build_dir / "bin" / name
+        if not bench.exists():
+            raise Skipped(f"{bench} does not exist: the benchmarks were not built")
+        return f"{session.run([bench]).strip().splitlines()[-1]} ({part}.log)"
+    return run
 
 
 # ---- Training ----
@@ -214,21 +209,28 @@ def serves(session, command, is_ready):
 
 
 @contextlib.contextmanager
-def teacher(session, model, flags):
+def teacher(session, model, device_flags, cache, more=()):
     """A teacher on 127.0.0.1; gives its ports."""
     ready = session.work / "ready.json"
     ready.unlink(missing_ok=True)
+    kind, kernels = device_flags
     command = [session.program("taopd-teacher"), "--model", str(model), "--port", "0", "--grpc-port", "0", "--ready-file",
-               str(ready), *flags]
+               str(ready), "--device", kind, "--kernels", kernels, "--kv-cache-memory-bytes", cache, *more]
     with serves(session, command, ready.exists):
         yield json.loads(ready.read_text(encoding="utf-8"))
+
+
+def metrics_rows(run, key):
+    """The rows of a run's metrics that have this key."""
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [row for row in rows if key in row]
 
 
 def train(session, name, device_flags, values, launcher=(), steps=NUM_STEPS):
     """Trains the student with the teacher on the same kind of device. Returns losses and log."""
     data, run = session.work / "data", session.work / name
     kind, kernels = device_flags
-    with teacher(session, session.work / "teacher/model", ["--device", kind, "--kernels", kernels, "--kv-cache-memory-bytes", "16MiB"]) as ports:
+    with teacher(session, session.work / "teacher/model", device_flags, "16MiB") as ports:
         log = session.run([session.program("taopd-trainer"), *launcher, "train", "--config", "deploy/recipes/addition/train.yaml",
                        *settings({"run.dir": run, "student.model": session.work / "student/model", "data.train": f"[{data / 'train.jsonl'}]",
                                   "data.val": f"[{data / 'val.jsonl'}]", "data.train_batch_size": 6,
@@ -236,15 +238,10 @@ def train(session, name, device_flags, values, launcher=(), steps=NUM_STEPS):
                                   "trainer.save_every": steps, "eval.num_prompts": 8, "optimizer.warmup_steps": 0,
                                   "trainer.num_threads": num_threads(session), "trainer.device": kind, "trainer.kernels": kernels,
                                   "teacher.endpoints": f"[grpc://127.0.0.1:{ports['grpc_port']}]", **values})])
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    losses = [row["loss/mean"] for row in rows if "loss/mean" in row]
+    losses = [row["loss/mean"] for row in metrics_rows(run, "loss/mean")]
     if len(losses) != steps:
         raise Failed(f"{len(losses)} of {steps} steps have a loss")
     return losses, log
-
-
-def on_cpu():
-    return "cpu", "custom"
 
 
 def on_device(session, kernels="auto"):
@@ -260,7 +257,7 @@ def compare_losses(losses, expected, where):
 
 
 def losses(session):
-    expected, _ = train(session, "cpu", on_cpu(), {})
+    expected, _ = train(session, "cpu", ("cpu", "custom"), {})
     found, log = train(session, "device", on_device(session), {})
     session.losses = found
     trusted = re.findall(rf"(?m)^\S+ [IW] ((?:{'|'.join(CHECKED_KERNELS)}): .*)$", log)
@@ -328,8 +325,7 @@ def shape(session):
              *settings({"model.config": path, "model.dtype": "bfloat16", "data.train": f"[{pairs}]", "trainer.total_steps": 3,
                         "trainer.batch_size": 8, "trainer.num_threads": num_threads(session), "trainer.device": kind,
                         "trainer.kernels": kernels})])
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    rates = [row["time/tokens_per_s"] for row in rows if "time/tokens_per_s" in row]
+    rates = [row["time/tokens_per_s"] for row in metrics_rows(run, "time/tokens_per_s")]
     if not rates:
         raise Failed("no step has time/tokens_per_s")
     session.shape_model = run / "model"
@@ -364,17 +360,14 @@ def speeds(session, port):
     return ", ".join(f"{name} {value}" for name, value in found.items())
 
 
+def shape_teacher(session, more=()):
+    return teacher(session, session.shape_model, on_device(session), "64MiB" if session.small else "4GiB", more)
+
+
 def serving(session, more=()):
     """The speeds of the teacher with the model of `shape`."""
-    kind, kernels = on_device(session)
-    cache = "64MiB" if session.small else "4GiB"
-    with teacher(session, session.shape_model, ["--device", kind, "--kernels", kernels, "--kv-cache-memory-bytes", cache,
-                                        *more]) as ports:
+    with shape_teacher(session, more) as ports:
         return speeds(session, ports["http_port"])
-
-
-def eager(session):
-    return serving(session, ["--cuda-graphs", "false"])
 
 
 def graphs(session):
@@ -395,8 +388,7 @@ def distill(session):
     rows = ({"prompt_ids": [(7919 * (length * i + t) + 11) % 500 for t in range(length)]} for i in range(4 * prompts))
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     overrides.write_text(f"run: {{dir: {run}}}\n", encoding="utf-8")
-    with teacher(session, session.shape_model, ["--device", kind, "--kernels", kernels, "--kv-cache-memory-bytes",
-                                        "64MiB" if session.small else "4GiB"]) as ports:
+    with shape_teacher(session) as ports:
         session.run([session.program("taopd-trainer"), "train", "--config", overrides,
                  *settings({"student.model": session.shape_model, "student.dtype": "bfloat16", "data.train": f"[{path}]",
                             "data.train_batch_size": prompts, "data.max_prompt_length": length,
@@ -405,8 +397,7 @@ def distill(session):
                             "trainer.eval_every": 0, "trainer.save_every": 0, "trainer.num_threads": num_threads(session),
                             "trainer.device": kind, "trainer.kernels": kernels,
                             "teacher.endpoints": f"[grpc://127.0.0.1:{ports['grpc_port']}]"})])
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    last = [row for row in rows if "time/step_s" in row][-1]
+    last = metrics_rows(run, "time/step_s")[-1]
     parts = {"rollouts": "time/rollout_wait_s", "teacher": "time/teacher_wait_s", "training": "time/train_s"}
     return (f"a step of {4 * prompts} responses, {last['rollout/tokens']:.0f} tokens: {last['time/step_s']:.2f} s ("
             + ", ".join(f"{name} {last[key]:.2f}" for name, key in parts.items()) + ")")
@@ -458,11 +449,11 @@ PARTS = [
     Part("composed", composed, 120, ("prepare",)),
     Part("kernel tests", kernel_tests, 240, ("build",)),
     Part("shape", shape, 120, ("build",)),
-    Part("eager", eager, 90, ("shape",)),
+    Part("eager", lambda session: serving(session, ["--cuda-graphs", "false"]), 90, ("shape",)),
     Part("graphs", graphs, 90, ("shape",)),
     Part("distill", distill, 120, ("shape",)),
-    Part("attention", attention, 60, ("build",)),
-    Part("heads", heads, 120, ("build",)),
+    Part("attention", benchmark("attention"), 60, ("build",)),
+    Part("heads", benchmark("heads"), 120, ("build",)),
     Part("offload", offload, 90, ("losses",)),
     Part("two ranks", two_ranks, 90, ("losses",)),
     *(Part(check, sanitizer(check), 120, ("kernel tests",)) for check in CHECKS),
