@@ -8,7 +8,6 @@ TAOPD_BIN_DIR and TAOPD_VLLM name the programs. Exit code 77: there is no vLLM.
 """
 
 import json
-import os
 import pathlib
 import sys
 
@@ -55,9 +54,7 @@ def read(status, text):
 
 
 def main():
-    if not os.access(os.environ.get("TAOPD_VLLM", ""), os.X_OK):
-        print("skipped: TAOPD_VLLM names no program")
-        return service.SKIPPED
+    service.skip_without_vllm()
     listed = json.loads((pathlib.Path(__file__).parent / "differences.json").read_text())
     reasons = {entry["case"]: entry["reason"] for entry in listed}
     failed, seen, count = 0, set(), 0

@@ -24,8 +24,7 @@ class ServiceTest(unittest.TestCase):
     def setUpClass(cls):
         cls.service = Service(os.environ["COMPAT_URL"], float(os.environ.get("COMPAT_TOLERANCE", "0")))
         cls.ours = cls.service.is_ours()
-        cls.ids = cls.service.ask("/tokenize", {"prompt": PROMPT})["tokens"]
-        cls.other = cls.service.ask("/tokenize", {"prompt": OTHER})["tokens"]
+        cls.ids, cls.other = cls.service.tokens(PROMPT), cls.service.tokens(OTHER)
 
     def complete(self, prompt, **fields):
         body = {"prompt": prompt, "max_tokens": 1, "temperature": 0, **fields}
@@ -90,14 +89,14 @@ class ContractTest(ServiceTest):
 
     def test_decoded_tokens_make_the_text(self):
         for text in (PROMPT, "a \U0001F701 b"):
-            ids = self.service.ask("/tokenize", {"prompt": text})["tokens"]
+            ids = self.service.tokens(text)
             positions = self.score(ids, 0)
             first = self.service.ask("/detokenize", {"tokens": ids[:1]})["prompt"]
             decoded = [position[str(token)]["decoded_token"] for token, position in zip(ids[1:], positions[1:])]
             self.assertEqual(first + "".join(decoded), text)
 
     def test_texts_end_with_whole_characters(self):
-        part = self.service.ask("/tokenize", {"prompt": "\U0001F701"})["tokens"][-1]
+        part = self.service.tokens("\U0001F701")[-1]
         if not self.service.ask("/detokenize", {"tokens": [part]})["prompt"].endswith("\ufffd"):
             self.skipTest("the tokenizer has whole characters")
         fields = {"allowed_token_ids": [part], "max_tokens": 3, "ignore_eos": True}
@@ -198,7 +197,7 @@ class ContractTest(ServiceTest):
 
     def test_an_empty_text_has_no_tokens(self):
         for prompt, ids in (("", []), (PROMPT, self.ids), ("", [])):
-            self.assertEqual(self.service.ask("/tokenize", {"prompt": prompt})["tokens"], ids)
+            self.assertEqual(self.service.tokens(prompt), ids)
             self.assertEqual(self.service.ask("/detokenize", {"tokens": ids})["prompt"], prompt)
 
     def test_tokens_in_tokens_out(self):

@@ -28,8 +28,8 @@ metric_list: [{{metric: acc, aggregation: mean, higher_is_better: true}}]
 
 
 def log_likelihood(service, context, choice):
-    ids = service.ask("/tokenize", {"prompt": context + choice, "add_special_tokens": False})["tokens"]
-    start = len(service.ask("/tokenize", {"prompt": context, "add_special_tokens": False})["tokens"])
+    ids = service.tokens(context + choice, add_special_tokens=False)
+    start = len(service.tokens(context, add_special_tokens=False))
     answer = service.ask("/v1/completions", {"prompt": ids, "max_tokens": 1, "prompt_logprobs": 0})
     positions = answer["choices"][0]["prompt_logprobs"]
     return sum(positions[i][str(ids[i])]["logprob"] for i in range(start, len(ids)))

@@ -8,7 +8,6 @@ TAOPD_VLLM names vLLM's program, and TAOPD_BIN_DIR holds taopd-trainer.
 """
 
 import json
-import os
 import pathlib
 import random
 import sys
@@ -46,9 +45,7 @@ def drop_of_kl(rows):
 
 
 def main():
-    if not os.access(os.environ.get("TAOPD_VLLM", ""), os.X_OK):
-        print("skipped: TAOPD_VLLM names no program")
-        return service.SKIPPED
+    service.skip_without_vllm()
     with tempfile.TemporaryDirectory() as directory, service.tiny_model_dir() as model:
         draw = random.Random(5)
         student = TinyStudent(directory, draw, 80, NUM_STEPS)

@@ -18,7 +18,6 @@ from waiting import wait_for
 
 START_TIMEOUT_S = 1800  # vLLM takes a minute on an idle machine, and ten on a busy one
 MODEL_NAME = "tiny"
-SKIPPED = 77  # exit code of a test whose peer is missing
 
 
 class Service:
@@ -44,6 +43,9 @@ class Service:
         status, text = self.request(path, body)
         assert status == 200, f"{path}: {status} {text[:1000]}"
         return json.loads(text)
+
+    def tokens(self, prompt, **fields):
+        return self.ask("/tokenize", {"prompt": prompt, **fields})["tokens"]
 
     def events(self, path, body):
         """The JSON of the events of a stream, whose last one must be [DONE]."""
@@ -113,6 +115,13 @@ def vllm(model_dir, extra=(), dev_mode=False):
         # The first log-probs compile a kernel: on a busy machine that takes longer than a client waits.
         service.ask("/v1/completions", {"model": MODEL_NAME, "prompt": [1, 2, 3], "max_tokens": 1, "prompt_logprobs": 1})
         yield service
+
+
+def skip_without_vllm():
+    """Exit code 77, for a skipped test, unless TAOPD_VLLM names a program."""
+    if not os.access(os.environ.get("TAOPD_VLLM", ""), os.X_OK):
+        print("skipped: TAOPD_VLLM names no program")
+        sys.exit(77)
 
 
 def given_vllm(model_dir):

@@ -41,11 +41,10 @@ class StructuredCase(ServiceTest):
         return [choice["text"] if "text" in choice else choice["message"]["content"] for choice in answer["choices"]]
 
     def white_space(self):
-        return [i for text in (" ", "\n", "\t", "\r") for i in
-                self.service.ask("/tokenize", {"prompt": text, "add_special_tokens": False})["tokens"]]
+        return [i for text in " \n\t\r" for i in self.service.tokens(text, add_special_tokens=False)]
 
     def id_of(self, text):
-        return self.service.ask("/tokenize", {"prompt": text, "add_special_tokens": False})["tokens"][0]
+        return self.service.tokens(text, add_special_tokens=False)[0]
 
 
 class StructuredTest(StructuredCase):

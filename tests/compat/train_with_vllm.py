@@ -28,9 +28,8 @@ def train(student, name, endpoint):
 
 
 def main():
-    if "COMPAT_VLLM_URL" not in os.environ and not os.access(os.environ.get("TAOPD_VLLM", ""), os.X_OK):
-        print("skipped: TAOPD_VLLM names no program")
-        return service.SKIPPED
+    if "COMPAT_VLLM_URL" not in os.environ:
+        service.skip_without_vllm()
     with tempfile.TemporaryDirectory() as directory, service.tiny_model_dir() as model:
         student = TinyStudent(directory, random.Random(5), 40, NUM_STEPS)
         with service.teacher(model) as teacher:
