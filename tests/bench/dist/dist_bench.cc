@@ -59,11 +59,7 @@ class Trainer {
  public:
   Trainer(const std::string& model_dir, const Json& options, ProcessGroup* group)
       : group_(group), lr_(options.at("lr").get<double>()) {
-    DecoderOptions decoder_options;
-    decoder_options.dtype = "float32";
-    decoder_options.device = "cpu";
-    decoder_options.requires_grad = true;
-    student_ = OrDie(LoadDecoder(model_dir, decoder_options));
+    student_ = OrDie(LoadDecoder(model_dir, {"float32", "cpu", true}));
     AdamWOptions shard;
     shard.layout.num_shards = group->world_size();
     shard.shard = group->rank();

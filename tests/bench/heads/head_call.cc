@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -188,25 +189,20 @@ int Main(const std::vector<std::string>& arguments) {
   const HeadCall call = ReadCall(student, data, n, h, v, k, dtype, std::stoll(arguments[9]));
   WarmUp(call);
   const Measured measured = Measure(call, repeats);
-  const auto least = [](const std::vector<double>& seconds) {
-    return std::to_string(*std::min_element(seconds.begin(), seconds.end()));
-  };
-  std::string json = "{\"time_s\": " + least(measured.times) + ", \"times_s\": [";
-  for (size_t i = 0; i < measured.times.size(); ++i) {
-    json += (i ? ", " : "") + std::to_string(measured.times[i]);
-  }
-  json += "], \"cpu_s\": " + least(measured.cpu_times);
-  json += ", \"memory_mib\": " + std::to_string(measured.memory_kib / 1024);
-  json += ", \"method\": \"" + MethodOf(dtype) + "\"";
-  json += ", \"mm_gflops\": " + std::to_string(MatmulRate(n, h, v));
+  nlohmann::ordered_json json;
+  json["time_s"] = *std::min_element(measured.times.begin(), measured.times.end());
+  json["times_s"] = measured.times;
+  json["cpu_s"] = *std::min_element(measured.cpu_times.begin(), measured.cpu_times.end());
+  json["memory_mib"] = measured.memory_kib / 1024;
+  json["method"] = MethodOf(dtype);
+  json["mm_gflops"] = MatmulRate(n, h, v);
   if (student) {
-    json += ", \"products_s\": " +
-            std::to_string(ProductSeconds(call.hidden, call.lm_head, call.d_lm_head, repeats));
+    json["products_s"] = ProductSeconds(call.hidden, call.lm_head, call.d_lm_head, repeats);
     const at::Tensor exact = Read(data + "d_hidden", {n, h}, at::kDouble);
     const at::Tensor error = (measured.d_hidden.to(at::kDouble) - exact).norm() / exact.norm();
-    json += ", \"d_hidden_error\": " + std::to_string(error.item<double>());
+    json["d_hidden_error"] = error.item<double>();
   }
-  std::printf("%s}\n", json.c_str());
+  std::printf("%s\n", json.dump().c_str());
   return 0;
 }
 

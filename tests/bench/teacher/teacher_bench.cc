@@ -18,16 +18,15 @@
 //   latency_ms       latency of each sequence
 //   answer_bytes     size of one answer: the message or the body
 //   call_ms, call_cpu_ms  minimum time of one call to an engine that answers at once
+#include <absl/strings/str_split.h>
 #include <signal.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -219,13 +218,6 @@ class Bench {
   std::unique_ptr<HttpServer> http_;
 };
 
-std::vector<std::string> Split(const std::string& list) {
-  std::vector<std::string> items;
-  std::istringstream stream(list);
-  for (std::string item; std::getline(stream, item, ',');) items.push_back(item);
-  return items;
-}
-
 int Main(const std::vector<std::string>& arguments) {
   if (arguments.size() != 8) {
     std::cerr << "usage: teacher_bench MODEL_DIR THREADS TOKENS TOP_K SEQUENCES ROUNDS CLIENTS,... "
@@ -252,8 +244,9 @@ int Main(const std::vector<std::string>& arguments) {
   facts["metrics_ns_per_score"] = cost.ns_per_score;
   facts["metrics_ns_per_token"] = cost.ns_per_token;
   std::cout << facts.dump() << std::endl;
-  std::vector<std::string> ways = Split(arguments[7]);
-  for (const std::string& number : Split(arguments[6])) {
+  const std::vector<std::string> numbers = absl::StrSplit(arguments[6], ',');
+  std::vector<std::string> ways = absl::StrSplit(arguments[7], ',');
+  for (const std::string& number : numbers) {
     for (int round = 0; round < std::stoi(arguments[5]); ++round) {
       if (round > 0) std::reverse(ways.begin(), ways.end());
       for (const std::string& way : ways) {

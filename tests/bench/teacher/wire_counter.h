@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <thread>
 
+#include "tests/support/raw_sockets.h"
+
 namespace taopd::bench {
 
 class WireCounter {
@@ -15,15 +17,14 @@ class WireCounter {
   // The client must have closed the connection.
   ~WireCounter();
 
-  int port() const { return port_; }
+  int port() const { return listener_.port(); }
   int64_t bytes_to_client() const { return bytes_to_client_; }
   int64_t bytes_to_server() const { return bytes_to_server_; }
 
  private:
   void Relay(int server_port);
 
-  int listener_ = -1;
-  int port_ = 0;
+  testing::RawListener listener_;
   std::atomic<int64_t> bytes_to_client_{0};
   std::atomic<int64_t> bytes_to_server_{0};
   std::thread thread_;
