@@ -41,6 +41,7 @@ MAX_FUNCTION_LINES = 80
 MAX_COLUMNS = 100
 FOLDERS = ("common", "kernels", "proto", "server", "trainer", "deploy", "tests")
 CODE = (".cc", ".h", ".cu", ".cuh")
+LISTS = ("CMakeLists.txt", ".cmake")
 TEXT = CODE + (".proto", ".cmake", ".py", ".sh", ".yaml", ".yml", ".env", ".md")
 
 # The longest prefix decides. common/{base,...} and kernels/{include,cpu,cuda} include neither each other nor LibTorch.
@@ -126,11 +127,9 @@ class Tree:
             script = not path.suffix and data.startswith(b"#!")
             if path.suffix in TEXT or path.name == "CMakeLists.txt" or script:
                 self.texts[str(path.relative_to(self.root))] = data
-        for name, data in self.texts.items():
-            if name.endswith(CODE):
-                self.includes[name] = [self._resolve(name, number, match)
-                                       for number, line in enumerate(data.decode("latin-1").split("\n"), 1)
-                                       if (match := INCLUDE.match(line))]
+        for name, lines in self.lines(CODE):
+            self.includes[name] = [self._resolve(name, number, match) for number, line in enumerate(lines, 1)
+                                   if (match := INCLUDE.match(line))]
 
     def _files(self):
         for path in sorted(self.root.iterdir()):
@@ -148,6 +147,12 @@ class Tree:
             if (self.root / candidate).is_file():
                 return number, candidate, included
         return number, None, included
+
+    def lines(self, endings):
+        """(name, lines) of every file whose name ends with one of the endings."""
+        for name, data in self.texts.items():
+            if name.endswith(endings):
+                yield name, data.decode("latin-1").split("\n")
 
     def included_by(self, name):
         """The names of all files that `name` includes, directly or through files of the tree."""
@@ -236,10 +241,7 @@ def check_layers(tree):
 
 
 def check_functions(tree):
-    for name, data in tree.texts.items():
-        if not name.endswith(CODE):
-            continue
-        lines = data.decode("latin-1").split("\n")
+    for name, lines in tree.lines(CODE):
         for number, length in cpp_source.functions(lines):
             if length > MAX_FUNCTION_LINES:
                 yield f"{name}:{number}: a function of {length} lines, the limit is {MAX_FUNCTION_LINES}"
@@ -252,10 +254,9 @@ def check_headers_are_used(tree):
             for _, path, _ in includes:
                 users.setdefault(path, set()).add(name)
     # The build compiles NAME_isa.h by itself where a CMake list says taopd_isa_sources(NAME ...).
-    for name, data in tree.texts.items():
-        if name.endswith("CMakeLists.txt"):
-            for source in re.findall(r"^taopd_isa_sources\(([\w/]+)", data.decode("latin-1"), re.M):
-                users.setdefault(name.replace("CMakeLists.txt", f"{source}_isa.h"), set()).add(name)
+    for name, lines in tree.lines("CMakeLists.txt"):
+        for source in re.findall(r"^taopd_isa_sources\(([\w/]+)", "\n".join(lines), re.M):
+            users.setdefault(name.replace("CMakeLists.txt", f"{source}_isa.h"), set()).add(name)
     for name in tree.includes:
         if name.endswith((".h", ".cuh")) and not any(in_folder(name, f) for f in INCLUDED_FROM_OUTSIDE):
             own = re.sub(r"\.\w+$", "", name)
@@ -269,11 +270,9 @@ COMMENT_FILE = re.compile(r"(?<![\w*<{}$/.-])([\w./-]+\.(?:h|cc|cu|py|proto|sh|c
 def check_comment_files(tree):
     basenames = {pathlib.Path(name).name for name in tree.texts} | {
         path.name for folder in FOLDERS for path in (tree.root / folder).rglob("*.*")}
-    for name, data in tree.texts.items():
-        if not name.endswith(CODE):
-            continue
+    for name, lines in tree.lines(CODE):
         here = pathlib.PurePath(name).parent
-        for number, text in cpp_source.comments(data.decode("latin-1").split("\n")):
+        for number, text in cpp_source.comments(lines):
             for match in COMMENT_FILE.finditer(text):
                 cited = match.group(1)
                 # NAME_command.cc and X_isa.h stand for several files.
@@ -288,10 +287,8 @@ ITEM = re.compile(r"\s+([-*]|\d+[.)])\s")
 
 
 def check_lists(tree):
-    for name, data in tree.texts.items():
-        if not name.endswith(CODE):
-            continue
-        for start, block in cpp_source.comment_blocks(data.decode("latin-1").split("\n")):
+    for name, lines in tree.lines(CODE):
+        for start, block in cpp_source.comment_blocks(lines):
             items = [i for i, line in enumerate(block) if ITEM.match(line)]
             if len(items) == 1 and (items[0] > 0 or ITEM.match(block[0]).group(1) in "-*"):
                 yield f"{name}:{start + items[0]}: a list of one item"
@@ -315,10 +312,7 @@ def check_folders(tree):
 
 # clang-format breaks code at MAX_COLUMNS and leaves comments and CMake lists alone.
 def check_width(tree):
-    for name, data in tree.texts.items():
-        if not name.endswith(CODE + ("CMakeLists.txt", ".cmake")):
-            continue
-        lines = data.decode("latin-1").split("\n")
+    for name, lines in tree.lines(CODE + LISTS):
         for number, text in cpp_source.comments(lines) if name.endswith(CODE) else enumerate(lines, 1):
             width = len(lines[number - 1])
             if width > MAX_COLUMNS and "://" not in text:
@@ -361,8 +355,7 @@ def check_tests_mirror(tree):
 
 
 def check_tests_are_listed(tree):
-    lists = {name: data.decode("latin-1") for name, data in tree.texts.items()
-             if name.endswith(("CMakeLists.txt", ".cmake"))}
+    lists = {name: "\n".join(lines) for name, lines in tree.lines(LISTS)}
     for name in tree.includes:
         if name.startswith("tests/") and name.endswith("_test.cc"):
             paths = [f"/{name}"] + [name[len(folder) + 1:] for folder in map(str, pathlib.PurePath(name).parents)]
@@ -377,11 +370,11 @@ USED_NAME = re.compile(r"(?<![\w:])(?:std|absl)::\w+")
 
 
 def check_names_are_included(tree):
-    for name, data in tree.texts.items():
-        if not name.endswith((".cc", ".h")) or name.split("/")[0] not in MIRRORED + ("deploy",):
+    for name, lines in tree.lines((".cc", ".h")):
+        if name.split("/")[0] not in MIRRORED + ("deploy",):
             continue
         included, missing = tree.included_by(name), {}
-        for number, line in enumerate(data.decode("latin-1").split("\n"), 1):
+        for number, line in enumerate(lines, 1):
             for used in USED_NAME.findall(re.sub(r'//.*|"(\\.|[^"\\])*"', "", line)):
                 header = HEADER_BY_NAME.get(used)
                 if header and header not in included:
@@ -431,9 +424,9 @@ INLINE_FUNCTION = re.compile(r"\s*(static )?(inline|constexpr)\b[^=;]*\(")
 
 def check_functions_of_loops(tree):
     included = set().union(*(tree.included_by(name) for name in tree.includes if name.endswith("_isa.h")))
-    for name, data in tree.texts.items():
+    for name, lines in tree.lines(CODE):
         if name.removeprefix("kernels/include/") in included and not name.endswith("_isa.h"):
-            for number, line in enumerate(data.decode("latin-1").split("\n"), 1):
+            for number, line in enumerate(lines, 1):
                 if INLINE_FUNCTION.match(line) and "TAOPD_ALWAYS_INLINE" not in line:
                     yield f"{name}:{number}: a *_isa.h file includes this inline function, which lacks TAOPD_ALWAYS_INLINE"
 
