@@ -13,13 +13,13 @@ import pathlib
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import threading
 
 from environment import ROOT, expect, write_script
 from pages import blocks, blocks_with_names
+from programs import free_ports
 
 sys.path.insert(0, str(ROOT / "tests/compat"))
 import tiny_model  # noqa: E402
@@ -115,17 +115,6 @@ def commands_of(noted):
     """The commands that a page's shell has noted: for each, the number of its words and the words."""
     fields = iter(noted.split("\0")[:-1])
     return [[next(fields) for _ in range(int(count))] for count in fields]
-
-
-def free_ports(count):
-    """Ports that nobody listens on now. All are held at once, so that they differ."""
-    listeners = [socket.socket() for _ in range(count)]
-    for listener in listeners:
-        listener.bind(("127.0.0.1", 0))
-    ports = [listener.getsockname()[1] for listener in listeners]
-    for listener in listeners:
-        listener.close()
-    return ports
 
 
 class Clone:

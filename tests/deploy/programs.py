@@ -1,5 +1,6 @@
 """The real programs, started by tests on ports of 127.0.0.1 that the kernel or the test picks."""
 
+import contextlib
 import json
 import pathlib
 import shutil
@@ -26,11 +27,15 @@ def fetch(url, data=None):
         return 0, str(error)
 
 
+def free_ports(count, address="127.0.0.1"):
+    """Ports that nobody listens on now. All are held at once, so that they differ."""
+    with contextlib.ExitStack() as held:
+        listeners = [held.enter_context(socket.create_server((address, 0))) for _ in range(count)]
+        return [listener.getsockname()[1] for listener in listeners]
+
+
 def free_port(address="127.0.0.1"):
-    """A port that nobody listens on now."""
-    with socket.socket() as free:
-        free.bind((address, 0))
-        return free.getsockname()[1]
+    return free_ports(1, address)[0]
 
 
 def is_alive(pid):

@@ -7,9 +7,9 @@ import subprocess
 import tempfile
 import unittest
 
-from documented_commands import free_ports
 from environment import BIN_DIR, DEPS, ROOT, make_clone
 from pages import FENCE, blocks_with_names
+from programs import free_ports
 
 # Accuracies of another processor differ, because each rounding leads to other samples and other weights. The standard error on 200
 # problems is 3.5 points, and that of two runs of equal quality 5.

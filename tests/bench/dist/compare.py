@@ -73,13 +73,9 @@ class Program:
                                 {"TAOPD_RENDEZVOUS_FILE": str(store), "GOMP_SPINCOUNT": "1000"})
         self.rounds.append({"ranks": results, "others": load.others()})
 
-    def seconds(self, phase):
-        return statistics.median(max(steps[i].get(phase, 0.0) for steps in per_rank)
-                                 for per_rank in ([rank["steps"] for rank in round_["ranks"]] for round_ in self.rounds)
-                                 for i in range(len(per_rank[0])))
-
-    def processor_seconds(self):
-        return statistics.median(sum(steps[i]["processor"] for steps in per_rank)
+    def seconds(self, phase, of_ranks=max):
+        """The median over the steps of the ranks' maximum or sum."""
+        return statistics.median(of_ranks(steps[i].get(phase, 0.0) for steps in per_rank)
                                  for per_rank in ([rank["steps"] for rank in round_["ranks"]] for round_ in self.rounds)
                                  for i in range(len(per_rank[0])))
 
@@ -100,7 +96,7 @@ def print_times(name, programs):
         ratio = f"{values[0] / values[-1]:.2f}x" if values[-1] > 0 and is_step else ""
         print(f"| {phase}, s | " + " | ".join(f"{value:.3f}" for value in values) +
               f" | {ratio} | {f'<= {GOAL}x' if is_step else ''} |")
-    values = [program.processor_seconds() for program in programs]
+    values = [program.seconds("processor", sum) for program in programs]
     print("| processor time of all ranks, s | " + " | ".join(f"{value:.3f}" for value in values) +
           f" | {values[0] / values[-1]:.2f}x | |")
     print("| first loss | " + " | ".join(f"{program.first_loss():.6f}" for program in programs) + " | | |")

@@ -84,7 +84,7 @@ def run_program(command, options):
     if "failed" in result:
         return result
     result["others"] = load.others()
-    return by_cpu_time(result) if options.cpu_time else result
+    return dict(result, seconds=result["cpu_s"], decode_s=result["decode_cpu_s"]) if options.cpu_time else result
 
 
 def missing_peers(options):
@@ -148,11 +148,6 @@ def tokens_per_s(case, result):
     if case.startswith("decode"):
         return sequences * (num_new - 1) / result["decode_s"]
     return sequences * prompt / result["seconds"]
-
-
-def by_cpu_time(result):
-    """Returns the result with CPU times in place of wall-clock times."""
-    return dict(result, seconds=result["cpu_s"], decode_s=result["decode_cpu_s"])
 
 
 def shares(case, ours):

@@ -62,10 +62,6 @@ def cache_hit_ms(bin_dir):
     return result["real_time"] / 1e3
 
 
-def verdict(value, limit):
-    return "met" if value <= limit else "missed"
-
-
 def print_cases(cases, options):
     print("| clients | way | time (s) | to the engine | lowest, highest | in the engine | CPU (s) | to the engine | "
           "p50 (ms) | p99 (ms) | tokens/s |")
@@ -142,7 +138,7 @@ def main():
             ("gRPC, more time than the bare engine, the worst of the numbers of clients", MAX_MORE_TIME, worst, ".1%"),
             (f"gRPC, bytes of an answer on the wire per token, k = {options.top_k}", MAX_BYTES, bytes_per_token, ".1f"),
             (f"hit of the score cache, {HIT_TOKENS} tokens, ms", MAX_HIT_MS, hit_ms, ".3f")):
-        print(f"| {what} | {limit:{form}} | {value:{form}} | {verdict(value, limit)} |")
+        print(f"| {what} | {limit:{form}} | {value:{form}} | {'met' if value <= limit else 'missed'} |")
     free_rate = options.tokens / ((facts["call_ms"]["grpc"] - facts["call_ms"]["engine"]) / 1e3) * MAX_MORE_TIME
     print(f"| tokens/s of a teacher for which a gRPC call is {MAX_MORE_TIME:.0%} | | {free_rate:.0f} | |")
     print(f"| metrics, ns per score | | {facts['metrics_ns_per_score']:.0f} | |")

@@ -23,8 +23,10 @@ def files(system):
 
 
 class PackagesTest(unittest.TestCase):
-    def start(self, name):
-        return SystemRoot(type(self), name, "python3"), temporary_path(self, "packages-")
+    def check(self, name):
+        system, output = SystemRoot(type(self), name, "python3"), temporary_path(self, "packages-")
+        self.check_archive(system, output)
+        self.check_package(system, output)
 
     def check_archive(self, system, output):
         archive = release("--output", output, "--level", "1")
@@ -63,11 +65,7 @@ class PackagesTest(unittest.TestCase):
         self.assertLessEqual(before - files(system), {"opt"})
 
     def test_debian_12(self):
-        system, output = self.start("debian-12")
-        self.check_archive(system, output)
-        self.check_package(system, output)
+        self.check("debian-12")
 
     def test_ubuntu_24_04(self):
-        system, output = self.start("ubuntu-24.04")
-        self.check_archive(system, output)
-        self.check_package(system, output)
+        self.check("ubuntu-24.04")
