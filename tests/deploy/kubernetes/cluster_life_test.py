@@ -12,7 +12,6 @@ import manifests
 from cluster import SAVE_EVERY
 from environment import MODEL, ROOT, run
 from kubelet import job_action
-from kubernetes_test import flags_of
 from manifests import of_kind
 from programs import WAIT_S, fetch, make_certificate, wait_for
 
@@ -99,8 +98,6 @@ class ClusterLifeTest(cluster.Cluster):
 
     def test_certificates_and_keys(self):
         """Both ends with the components of TLS and keys: a run works; without the right key or certificate it does not."""
-        if "--ssl-certfile" not in flags_of("taopd-teacher"):
-            self.skipTest("this taopd-teacher has no --ssl-certfile")
         self.addresses = [kubelet.new_address()]
         secrets = self.secrets()
         overlay = self.overlay_with("tls", "api-keys")
