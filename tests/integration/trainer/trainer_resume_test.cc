@@ -5,33 +5,19 @@
 namespace taopd::testing {
 namespace {
 
-constexpr int kSteps = 40;
-
 class TrainerResumeTest : public TrainerTest {
  protected:
-  Strings Settings(const std::string& run, int64_t steps = kSteps) {
+  Strings Settings(const std::string& run, int64_t steps) {
     const Strings settings = {Concat("trainer.total_steps=", steps), "trainer.save_every=3",
                               "trainer.eval_every=7", Concat("trainer.async_steps=", async_steps_),
                               RunDir(run)};
     return Joined(settings, more_);
-  }
-  void ExpectSameResult(const std::string& a, const std::string& b, int64_t steps = kSteps) {
-    ASSERT_EQ(NewestCheckpoint(a), steps);
-    const std::string last =
-        Concat("/checkpoints/step-", std::string(steps < 100 ? "0000" : "000"), steps);
-    for (const std::string& file : {weights_, std::string("/optimizer.safetensors")}) {
-      EXPECT_EQ(FileHash(dir_.File(a) + last + file), FileHash(dir_.File(b) + last + file)) << file;
-    }
-    ExpectSameLosses(a, b);
-    EXPECT_EQ(Losses(a).size(), static_cast<size_t>(steps));
-    EXPECT_EQ(ModelOf(a), ModelOf(b));
   }
   // Kills and resumes a run, and compares it with one that is left alone.
   void KillAndCompare(int64_t async_steps);
 
   int64_t async_steps_ = 0;
   Strings more_;  // further settings
-  std::string weights_ = "/model/model.safetensors";
 };
 
 void TrainerResumeTest::KillAndCompare(int64_t async_steps) {
@@ -40,8 +26,14 @@ void TrainerResumeTest::KillAndCompare(int64_t async_steps) {
   const absl::Duration whole = TimeOf(TrainArguments(Settings("whole", steps)));
   ASSERT_NO_FATAL_FAILURE(
       KillAndResume(TrainArguments(Settings("killed", steps), {"--resume=auto"}), "killed", whole));
-  ExpectSameResult("killed", "whole", steps);
-  EXPECT_EQ(LastMetric("killed", "policy/staleness"), async_steps_);
+  ASSERT_EQ(NewestCheckpoint("killed"), steps);
+  const std::string last = CheckpointOf("killed", steps), other = CheckpointOf("whole", steps);
+  EXPECT_EQ(FilesOf(last + "/model"), FilesOf(other + "/model"));
+  EXPECT_EQ(FileHash(last + "/optimizer.safetensors"), FileHash(other + "/optimizer.safetensors"));
+  ExpectSameLosses("killed", "whole");
+  EXPECT_EQ(Losses("killed").size(), static_cast<size_t>(steps));
+  EXPECT_EQ(ModelOf("killed"), ModelOf("whole"));
+  EXPECT_EQ(LastMetric("killed", "policy/staleness"), async_steps);
 }
 
 TEST_F(TrainerResumeTest, KilledAtRandomMoments) { KillAndCompare(0); }
@@ -63,14 +55,91 @@ TEST_F(TrainerResumeTest, ALongerRunSaysWhatIsMissing) {
 
 TEST_F(TrainerResumeTest, AdaptersKilledAtRandomMoments) {
   more_ = {"student.lora.rank=4", "optimizer.lr=1e-2"};
-  weights_ = "/model/adapter_model.safetensors";
   KillAndCompare(0);
 }
 
 TEST_F(TrainerResumeTest, AdaptersKilledAtRandomMomentsOneStepOff) {
   more_ = {"student.lora.rank=4", "student.lora.modules_to_save=[norm]", "optimizer.lr=1e-2"};
-  weights_ = "/model/adapter_model.safetensors";
   KillAndCompare(1);
+}
+
+constexpr int kSteps = 40;
+
+// A run is stopped and resumed repeatedly, while old checkpoints are deleted. Each resumed run
+// starts from a checkpoint of a resumed run, whose own first checkpoint is gone by then.
+class ResumeChainTest : public TrainerTest {
+ protected:
+  void SetUp() override {
+    TrainerTest::SetUp();
+    WriteTokenizer();
+    std::string pairs;
+    for (int row = 0; row < 24; ++row)
+      pairs +=
+          Concat("{\"prompt\": \"What is ", row, " + 2?\", \"response\": \"", row + 2, "\"}\n");
+    WriteFile(dir_.File("text.jsonl"), pairs);
+  }
+
+  Strings Settings(const std::string& run, const std::string& more) {
+    return {RunDir(run), "trainer.save_every=1", Concat("trainer.total_steps=", kSteps),
+            FileSetting("data.train", "text.jsonl"), more};
+  }
+  Strings Sft(const std::string& run) {
+    return SftArguments(Settings(run, "model.tokenizer=" + dir_.File("tokenizer")));
+  }
+  Strings Distill(const std::string& run, const std::string& setting) {
+    return TrainArguments(Joined(Settings(run, setting), {"eval.measure=none"}));
+  }
+
+  // Runs until there is a checkpoint of `step` or later, then requests a stop.
+  void StopAfter(const Strings& arguments, int64_t step) {
+    Process trainer(Command(arguments), dir_.File("stopped.log"));
+    ASSERT_TRUE(AwaitCheckpoint("chain", step, trainer));
+    trainer.Signal(SIGTERM);
+    ASSERT_EQ(trainer.Wait(), 75) << trainer.Output();
+  }
+
+  // Compares the run "chain", which is stopped four times, with the run "whole".
+  void ExpectSameAsWhole(const Strings& whole, const Strings& chain) {
+    ASSERT_TRUE(Runs(whole));
+    const Strings resume = Joined(chain, {"--resume"});
+    ASSERT_NO_FATAL_FAILURE(StopAfter(chain, 2));
+    for (int stop = 0; stop < 3; ++stop)
+      ASSERT_NO_FATAL_FAILURE(StopAfter(resume, NewestCheckpoint("chain") + 5));
+    ASSERT_TRUE(Runs(resume));
+
+    const auto model = ModelOf("whole");
+    EXPECT_EQ(ModelOf("chain"), model);
+    for (const char* file : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
+                             "config.json", "model.safetensors"}) {
+      EXPECT_TRUE(model.contains(file)) << file;
+    }
+    for (const int step : {kSteps - 1, kSteps}) {
+      const std::string chained = CheckpointOf("chain", step), other = CheckpointOf("whole", step);
+      EXPECT_EQ(FilesOf(chained + "/model"), FilesOf(other + "/model"));
+      EXPECT_EQ(FileHash(chained + "/optimizer.safetensors"),
+                FileHash(other + "/optimizer.safetensors"));
+    }
+    ExpectSameLosses("chain", "whole");
+    EXPECT_EQ(Losses("chain").size(), static_cast<size_t>(kSteps));
+  }
+};
+
+TEST_F(ResumeChainTest, SupervisedTraining) {
+  ExpectSameAsWhole(Sft("whole"), Sft("chain"));
+  // Random weights end responses as their config.json says, even after they are read again.
+  EXPECT_FALSE(Exists("chain/model/generation_config.json"));
+}
+
+TEST_F(ResumeChainTest, AStudentWithItsOwnTokenizer) {
+  const std::string student = "student.model=" + WriteTextStudent();
+  ExpectSameAsWhole(Distill("whole", student), Distill("chain", student));
+  EXPECT_TRUE(Exists("chain/model/generation_config.json"));
+}
+
+TEST_F(ResumeChainTest, AStudentThatTakesOverATokenizer) {
+  const std::string tokenizer = "student.tokenizer=" + dir_.File("tokenizer");
+  ExpectSameAsWhole(Distill("whole", tokenizer), Distill("chain", tokenizer));
+  EXPECT_TRUE(Exists("chain/model/generation_config.json"));
 }
 
 }  // namespace
