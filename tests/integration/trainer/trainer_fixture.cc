@@ -193,7 +193,8 @@ std::vector<nlohmann::json> TrainerTest::Lines(const std::string& name) {
   std::vector<nlohmann::json> rows;
   if (!Exists(name)) return rows;
   std::istringstream lines(ReadFile(dir_.File(name)));
-  for (std::string line; std::getline(lines, line);) rows.push_back(nlohmann::json::parse(line));
+  for (std::string line; std::getline(lines, line) && !lines.eof();)
+    rows.push_back(nlohmann::json::parse(line));
   return rows;
 }
 

@@ -146,7 +146,7 @@ class TrainerTest : public ::testing::Test {
     return nlohmann::json::parse(ReadFile(dir_.File(name)));
   }
   bool Exists(const std::string& name) { return std::filesystem::exists(dir_.File(name)); }
-  // Returns the lines of a JSON Lines file, none if it is absent.
+  // Returns the whole lines of a JSON Lines file, none if it is absent.
   std::vector<nlohmann::json> Lines(const std::string& name);
   // Returns the loss of each step of the run `run`.
   std::vector<double> Losses(const std::string& run);

@@ -107,9 +107,8 @@ TEST_F(TrainerEndpointsFaultsTest, AnOutageOneStepOffHasTheCodeOfAnOutage) {
                                           "eval.measure=none rollout.outage_budget_s=0.5"),
                                     10000)),
                   dir_.File("run.log"));
-  ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] {
-    return Exists("run/metrics.jsonl") && !ReadFile(dir_.File("run/metrics.jsonl")).empty();
-  })) << trainer.Output();
+  ASSERT_TRUE(PollUntil(absl::Seconds(60), [&] { return !Losses("run").empty(); }))
+      << trainer.Output();
   worker.process->Signal(SIGKILL);
   EXPECT_EQ(trainer.Wait(), 69) << trainer.Output();
   EXPECT_THAT(trainer.Output(), HasSubstr("no checkpoint is possible"));
