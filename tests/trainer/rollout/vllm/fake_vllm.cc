@@ -47,34 +47,9 @@ FakeVllm::FakeVllm(Json replies) : server_info(replies.at("server_info")), repli
   listener_.emplace(&server_);
 }
 
-std::vector<std::string> FakeVllm::calls() const {
+FakeVllm::State FakeVllm::state() const {
   absl::MutexLock lock(&mutex_);
-  return calls_;
-}
-
-Json FakeVllm::last_body(const std::string& path) const {
-  absl::MutexLock lock(&mutex_);
-  return bodies_.at(path);
-}
-
-std::string FakeVllm::version() const {
-  absl::MutexLock lock(&mutex_);
-  return version_;
-}
-
-std::string FakeVllm::loaded_dir() const {
-  absl::MutexLock lock(&mutex_);
-  return dir_;
-}
-
-bool FakeVllm::has_loaded_head() const {
-  absl::MutexLock lock(&mutex_);
-  return has_loaded_head_;
-}
-
-bool FakeVllm::is_paused() const {
-  absl::MutexLock lock(&mutex_);
-  return is_paused_;
+  return state_;
 }
 
 void FakeVllm::SetHandler(const std::string& path, Handler handler) {
@@ -87,10 +62,10 @@ void FakeVllm::Answer(const httplib::Request& request, httplib::Response& respon
   Handler handler;
   {
     absl::MutexLock lock(&mutex_);
-    calls_.push_back(request.path == "/collective_rpc"
-                         ? Concat(request.path, " ", body.at("method").get<std::string>())
-                         : request.path);
-    bodies_[request.path] = body;
+    state_.calls.push_back(request.path == "/collective_rpc"
+                               ? Concat(request.path, " ", body.at("method").get<std::string>())
+                               : request.path);
+    state_.bodies[request.path] = body;
     if (const auto found = handlers_.find(request.path); found != handlers_.end())
       handler = found->second;
   }
@@ -123,25 +98,25 @@ void FakeVllm::Answer(const httplib::Request& request, httplib::Response& respon
 Json FakeVllm::AnswerDevRoute(const httplib::Request& request, const Json& body, int* status) {
   absl::MutexLock lock(&mutex_);
   if (request.path == "/server_info") return server_info;
-  if (request.path == "/weight_info") return {{"weight_version", version_}};
+  if (request.path == "/weight_info") return {{"weight_version", state_.version}};
   if (request.path == "/reset_prefix_cache") return replies_.at("reset");
   if (request.path == "/update_weight_version") {
-    version_ = body.at("new_version").get<std::string>();
+    state_.version = body.at("new_version").get<std::string>();
     return replies_.at("version_set");
   }
   if (request.path == "/pause" || request.path == "/resume") {
-    is_paused_ = request.path == "/pause";
-    return replies_.at(is_paused_ ? "paused" : "resumed");
+    state_.is_paused = request.path == "/pause";
+    return replies_.at(state_.is_paused ? "paused" : "resumed");
   }
   if (request.path != "/collective_rpc") return nullptr;
   if (body.at("method") == "update_config") {
     server_info["vllm_config"]["load_config"]["load_format"] = "auto";
     return replies_.at("reloaded");
   }
-  dir_ = body.at("kwargs").at("weights_path").get<std::string>();
-  has_loaded_head_ = std::filesystem::exists(dir_ + "/lm_head.safetensors");
+  state_.loaded_dir = body.at("kwargs").at("weights_path").get<std::string>();
+  state_.has_loaded_head = std::filesystem::exists(state_.loaded_dir + "/lm_head.safetensors");
   const bool is_dummy = server_info["vllm_config"]["load_config"]["load_format"] == "dummy";
-  const std::string weights = ReadText(dir_ + "/weights");
+  const std::string weights = ReadText(state_.loaded_dir + "/weights");
   if (weights.empty() || is_dummy) {
     *status = 500;
     return ErrorBody(500, "Call to collective_rpc method failed: Worker failed with error");
@@ -158,7 +133,7 @@ void FakeVllm::Generate(const Json& body, httplib::Response& response) {
   std::string version, weights, head;
   {
     absl::MutexLock lock(&mutex_);
-    version = version_;
+    version = state_.version;
     weights = body_weights_.empty() ? start_weights : body_weights_;
     head = head_weights_.empty() ? start_weights : head_weights_;
   }

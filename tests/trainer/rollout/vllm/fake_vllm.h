@@ -27,15 +27,15 @@ class FakeVllm {
   explicit FakeVllm(nlohmann::json replies);
 
   int port() const { return listener_->port(); }
-  // The requests that have come: the path, and of /collective_rpc also the method.
-  std::vector<std::string> calls() const;
-  // The body of the last request for a path.
-  nlohmann::json last_body(const std::string& path) const;
-  std::string version() const;
-  std::string loaded_dir() const;
-  // Whether that directory had a file for the head when it was loaded.
-  bool has_loaded_head() const;
-  bool is_paused() const;
+  struct State {
+    std::vector<std::string> calls;  // the path, and of /collective_rpc also the method
+    std::map<std::string, nlohmann::json> bodies;  // of the last request for each path
+    std::string version = "default";
+    std::string loaded_dir;
+    bool has_loaded_head = false;  // whether loaded_dir had a file for the head
+    bool is_paused = false;
+  };
+  State state() const;
 
   // Answers requests for `path` instead of the right answer. It runs before anything else.
   void SetHandler(const std::string& path, Handler handler);
@@ -59,14 +59,9 @@ class FakeVllm {
   const nlohmann::json replies_;
   mutable absl::Mutex mutex_;
   std::map<std::string, Handler> handlers_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::string> calls_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, nlohmann::json> bodies_ ABSL_GUARDED_BY(mutex_);
-  std::string version_ ABSL_GUARDED_BY(mutex_) = "default";
-  std::string dir_ ABSL_GUARDED_BY(mutex_);
-  bool has_loaded_head_ ABSL_GUARDED_BY(mutex_) = false;
+  State state_ ABSL_GUARDED_BY(mutex_);
   std::string body_weights_ ABSL_GUARDED_BY(mutex_);
   std::string head_weights_ ABSL_GUARDED_BY(mutex_);
-  bool is_paused_ ABSL_GUARDED_BY(mutex_) = false;
   httplib::Server server_;
   std::optional<HttpListener> listener_;
 };

@@ -79,28 +79,28 @@ class VllmWorkerTest : public ::testing::Test {
 
 TEST_F(VllmWorkerTest, ChangesTheWeightsAndGenerates) {
   const PolicyWeights first = Checked(/*sets=*/false), second = Weights("000002-b", "two");
-  const size_t num_before = vllm_.calls().size();
+  const size_t num_before = vllm_.state().calls.size();
   ASSERT_OK(Worker().SetWeights(first, never_));
-  std::vector<std::string> calls = vllm_.calls();
+  std::vector<std::string> calls = vllm_.state().calls;
   calls.erase(calls.begin(), calls.begin() + static_cast<int64_t>(num_before));
   EXPECT_EQ(calls, (std::vector<std::string>{"/weight_info", "/update_weight_version", "/pause",
                                              "/collective_rpc reload_weights",
                                              "/reset_prefix_cache", "/resume",
                                              "/inference/v1/generate", "/update_weight_version"}));
-  EXPECT_EQ(vllm_.version(), "000001-a");
-  EXPECT_EQ(vllm_.loaded_dir(), first.directory);
-  EXPECT_FALSE(vllm_.is_paused());
+  EXPECT_EQ(vllm_.state().version, "000001-a");
+  EXPECT_EQ(vllm_.state().loaded_dir, first.directory);
+  EXPECT_FALSE(vllm_.state().is_paused);
   ASSERT_OK_AND_ASSIGN(const WorkerRollout rollout, Worker().Generate(request_, first, never_));
   EXPECT_EQ(rollout.version, "000001-a");
   EXPECT_EQ(rollout.response_ids.size(), 4);
-  EXPECT_EQ(vllm_.last_body("/inference/v1/generate")["model"], "tiny");
+  EXPECT_EQ(vllm_.state().bodies["/inference/v1/generate"]["model"], "tiny");
 
   // Only weights that the server does not have are sent.
-  const size_t num_calls = vllm_.calls().size();
+  const size_t num_calls = vllm_.state().calls.size();
   ASSERT_OK(Worker().SetWeights(first, never_));
-  EXPECT_EQ(vllm_.calls().size(), num_calls + 1);
+  EXPECT_EQ(vllm_.state().calls.size(), num_calls + 1);
   ASSERT_OK(Worker().SetWeights(second, never_));
-  EXPECT_EQ(vllm_.version(), "000002-b");
+  EXPECT_EQ(vllm_.state().version, "000002-b");
   EXPECT_ERROR(Worker().Generate(request_, first, never_), kAborted,
                "\"000002-b\" instead of \"000001-a\"");
 }
@@ -110,19 +110,19 @@ TEST_F(VllmWorkerTest, AReloadThatFailsLeavesNoVersion) {
   PolicyWeights missing = Weights("000002-b", "two");
   std::filesystem::remove_all(missing.directory);
   EXPECT_ERROR(Worker().SetWeights(missing, never_), kInternal, "/collective_rpc: HTTP 500");
-  EXPECT_EQ(vllm_.version(), "updating");
+  EXPECT_EQ(vllm_.state().version, "updating");
   // After a roll-back: the server may hold half of the other weights, so it reads the first again.
   vllm_.SetHandler("/collective_rpc", nullptr);
   ASSERT_OK(Worker().Check(needs_, never_));
   ASSERT_OK(Worker().SetWeights(first, never_));
-  EXPECT_EQ(vllm_.version(), "000001-a");
+  EXPECT_EQ(vllm_.state().version, "000001-a");
 }
 
 TEST_F(VllmWorkerTest, AHeadThatDoesNotFollowIsFound) {
   vllm_.head_stays = true;
   EXPECT_ERROR(Worker().SetWeights(Checked(/*sets=*/false), never_), kFailedPrecondition,
                "vLLM has not loaded every tensor");
-  EXPECT_EQ(vllm_.version(), "updating");
+  EXPECT_EQ(vllm_.state().version, "updating");
 }
 
 TEST_F(VllmWorkerTest, ATiedHeadOnACpuIsRefusedOrWrittenApart) {
@@ -138,9 +138,9 @@ TEST_F(VllmWorkerTest, ATiedHeadOnACpuIsRefusedOrWrittenApart) {
       weights.directory + "/model.safetensors",
       {{"model.embed_tokens.weight", "F32", {3, 1}, std::as_bytes(std::span(embedding))}}));
   ASSERT_OK(Worker().SetWeights(weights, never_));
-  EXPECT_TRUE(vllm_.has_loaded_head());
-  EXPECT_NE(vllm_.loaded_dir(), weights.directory);
-  EXPECT_FALSE(std::filesystem::exists(vllm_.loaded_dir()));
+  EXPECT_TRUE(vllm_.state().has_loaded_head);
+  EXPECT_NE(vllm_.state().loaded_dir, weights.directory);
+  EXPECT_FALSE(std::filesystem::exists(vllm_.state().loaded_dir));
   EXPECT_TRUE(std::filesystem::exists(weights.directory + "/model.safetensors"));
 }
 
@@ -182,9 +182,9 @@ TEST_F(VllmWorkerTest, AnUpdateThatFailsOrIsCancelledLeavesNoServerPaused) {
       } else {
         EXPECT_ERROR(updated, kInvalidArgument, path);
       }
-      EXPECT_EQ(vllm_.calls().back(), "/resume");
-      EXPECT_FALSE(vllm_.is_paused());
-      EXPECT_EQ(vllm_.version(), "updating");
+      EXPECT_EQ(vllm_.state().calls.back(), "/resume");
+      EXPECT_FALSE(vllm_.state().is_paused);
+      EXPECT_EQ(vllm_.state().version, "updating");
     }
     vllm_.SetHandler(path, nullptr);
   }
@@ -196,10 +196,10 @@ TEST_F(VllmWorkerTest, ResumesAServerThatADeadTrainerHasPaused) {
   vllm_.SetHandler("/collective_rpc", fail);
   vllm_.SetHandler("/resume", fail);
   EXPECT_ERROR(Worker().SetWeights(weights, never_), kUnavailable, "/collective_rpc: HTTP 503");
-  EXPECT_TRUE(vllm_.is_paused());
+  EXPECT_TRUE(vllm_.state().is_paused);
   vllm_.SetHandler("/resume", nullptr);
   ASSERT_OK(Worker().Check(needs_, never_));
-  EXPECT_FALSE(vllm_.is_paused());
+  EXPECT_FALSE(vllm_.state().is_paused);
 }
 
 TEST_F(VllmWorkerTest, FaultsOfGenerateAreToldApart) {
