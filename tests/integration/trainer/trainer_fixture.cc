@@ -95,6 +95,16 @@ std::string TrainerTest::WriteTextStudent() {
   return student;
 }
 
+void TrainerTest::MakeModel(const std::string& run, const nlohmann::json& changes,
+                            const Strings& settings) {
+  auto config = nlohmann::json::parse(ModelConfigText());
+  config.update(changes);
+  const std::string path = dir_.File(run + ".json");
+  WriteFile(path, config.dump());
+  ASSERT_TRUE(Runs(SftArguments(
+      Joined({"model.config=" + path, RunDir(run), "trainer.total_steps=1"}, settings))));
+}
+
 void TrainerTest::MakeQuickstart(const std::string& settings) {
   ASSERT_EQ(
       RunCommand({"/usr/bin/env", "python3", SourcePath("deploy/examples/addition/generate.py"),

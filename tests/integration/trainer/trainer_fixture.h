@@ -60,6 +60,10 @@ class TrainerTest : public ::testing::Test {
   // Makes the small student with that tokenizer. Returns its directory. REQUIRES: WriteTokenizer
   // was called.
   std::string WriteTextStudent();
+  // Makes a random model with changes of the small student's config.json, by one step of a
+  // supervised run `run`.
+  void MakeModel(const std::string& run, const nlohmann::json& changes,
+                 const Strings& settings = {});
   // Makes the quickstart's data in "data", and "quick_teacher" and "quick_student", which have
   // learned a little, with more settings in words.
   void MakeQuickstart(const std::string& settings);

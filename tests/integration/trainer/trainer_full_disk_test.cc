@@ -34,13 +34,7 @@ class FullDiskTest : public TrainerTest {
   // Makes a student whose checkpoints take about 2.6 MB, more than the slack of a size in whole
   // megabytes.
   void MakeStudent() {
-    auto config = nlohmann::json::parse(ModelConfigText());
-    config["hidden_size"] = 96;
-    config["intermediate_size"] = 192;
-    config["head_dim"] = 24;
-    WriteFile(dir_.File("larger.json"), config.dump());
-    ASSERT_TRUE(Runs(SftArguments(
-        {"model.config=" + dir_.File("larger.json"), RunDir("larger"), "trainer.total_steps=1"})));
+    MakeModel("larger", {{"hidden_size", 96}, {"intermediate_size", 192}, {"head_dim", 24}});
   }
   Strings CommandOf(const std::string& run, const Strings& more = {}, const Strings& flags = {}) {
     const Strings settings = {"student.model=" + dir_.File("larger/model"), RunDir(run),

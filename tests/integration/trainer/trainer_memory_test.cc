@@ -1,12 +1,9 @@
 // Runs whose memory does not suffice, or just suffices.
-#include "common/io/safetensors/safetensors.h"
 #include "tests/integration/trainer/trainer_fixture.h"
 
 namespace taopd::testing {
 namespace {
 
-constexpr int64_t kHidden = 512, kInner = 2048, kHeads = 8, kKeyValueHeads = 4, kHeadDim = 64;
-constexpr int64_t kLayers = 36, kVocabulary = 512;
 constexpr int64_t kMib = int64_t{1} << 20;
 
 // A model whose optimizer state is larger than what a process may take trains on four ranks, each
@@ -14,49 +11,19 @@ constexpr int64_t kMib = int64_t{1} << 20;
 // that a process can write to.
 class TrainerLimitedRanksTest : public TrainerTest {
  protected:
-  // Writes the model in bfloat16 and returns its number of parameters.
-  int64_t WriteModel(const std::string& dir) {
-    std::filesystem::create_directory(dir);
-    WriteFile(dir + "/config.json",
-              Concat(R"({"architectures":["LlamaForCausalLM"],"model_type":"llama","vocab_size":)",
-                     kVocabulary, R"(,"hidden_size":)", kHidden, R"(,"intermediate_size":)", kInner,
-                     R"(,"num_hidden_layers":)", kLayers, R"(,"num_attention_heads":)", kHeads,
-                     R"(,"num_key_value_heads":)", kKeyValueHeads, R"(,"head_dim":)", kHeadDim,
-                     R"(,"max_position_embeddings":128,"rms_norm_eps":1e-5,"rope_theta":10000.0,)",
-                     R"("tie_word_embeddings":true,"attention_bias":false,"mlp_bias":false,)",
-                     R"("hidden_act":"silu","bos_token_id":1,"eos_token_id":2,)",
-                     R"("torch_dtype":"bfloat16"})"));
-    int64_t num_parameters = 0;
-    RandomStream random(7);
-    // The weights are about 0.02, of either sign, and those of norms are ones.
-    std::vector<uint16_t> values(kHidden * kInner), ones(kHidden, 0x3f80);
-    for (uint16_t& value : values)
-      value = static_cast<uint16_t>((random.NextBelow(2) << 15) | 0x3ca0 | random.NextBelow(16));
-    std::vector<TensorToWrite> tensors;
-    const auto add = [&](const std::string& name, const std::vector<int64_t>& shape) {
-      int64_t size = 1;
-      for (const int64_t extent : shape) size *= extent;
-      const std::vector<uint16_t>& source = shape.size() == 1 ? ones : values;
-      tensors.push_back({name, "BF16", shape,
-                         std::as_bytes(std::span(source).subspan(0, static_cast<size_t>(size)))});
-      num_parameters += size;
-    };
-    add("model.embed_tokens.weight", {kVocabulary, kHidden});
-    for (int64_t i = 0; i < kLayers; ++i) {
-      const std::string layer = Concat("model.layers.", i, ".");
-      add(layer + "self_attn.q_proj.weight", {kHeads * kHeadDim, kHidden});
-      add(layer + "self_attn.k_proj.weight", {kKeyValueHeads * kHeadDim, kHidden});
-      add(layer + "self_attn.v_proj.weight", {kKeyValueHeads * kHeadDim, kHidden});
-      add(layer + "self_attn.o_proj.weight", {kHidden, kHeads * kHeadDim});
-      add(layer + "mlp.gate_proj.weight", {kInner, kHidden});
-      add(layer + "mlp.up_proj.weight", {kInner, kHidden});
-      add(layer + "mlp.down_proj.weight", {kHidden, kInner});
-      add(layer + "input_layernorm.weight", {kHidden});
-      add(layer + "post_attention_layernorm.weight", {kHidden});
-    }
-    add("model.norm.weight", {kHidden});
-    EXPECT_OK(WriteSafetensors(dir + "/model.safetensors", tensors));
-    return num_parameters;
+  // Makes the model in bfloat16 and returns its number of parameters.
+  int64_t MakeLargeModel() {
+    MakeModel("large",
+              {{"hidden_size", 512},
+               {"intermediate_size", 2048},
+               {"num_hidden_layers", 36},
+               {"num_attention_heads", 8},
+               {"num_key_value_heads", 4},
+               {"head_dim", 64},
+               {"initializer_range", 0.02}},
+              {"model.dtype=bfloat16", "optimizer.lr=0", "trainer.batch_size=1"});
+    const std::string weights = dir_.File("large/model/model.safetensors");
+    return static_cast<int64_t>(std::filesystem::file_size(weights)) / 2;
   }
 
   // Trains for one step with a limit of `limit` bytes per process. Returns the exit code.
@@ -65,7 +32,7 @@ class TrainerLimitedRanksTest : public TrainerTest {
     const Strings limited = {"/bin/bash", "-c", "ulimit -d \"$0\" && ulimit -s 1024 && exec \"$@\"",
                              Concat(limit / 1024)};
     const Strings settings =
-        Words(Concat("student.model=", dir_.File("large"), " ", RunDir("limited-run"),
+        Words(Concat("student.model=", dir_.File("large/model"), " ", RunDir("limited-run"),
                      " trainer.total_steps=1 trainer.save_every=0 eval.measure=none "
                      "rollout.max_num_seqs=4 trainer.head_workspace_mb=4 "
                      "trainer.mini_batch_size=4 student.dtype=bfloat16 ",
@@ -79,7 +46,7 @@ TEST_F(TrainerLimitedRanksTest, FourRanksTrainWhatOneCannotHold) {
     GTEST_SKIP() << "takes 6 GiB and a minute: set TAOPD_LARGE_MODELS (the ctest entry with the "
                     "label slow does)";
   }
-  const int64_t num_parameters = WriteModel(dir_.File("large"));
+  const int64_t num_parameters = MakeLargeModel();
   // Master copies and moments in float32.
   const int64_t state_bytes = 12 * num_parameters;
   const int64_t limit = state_bytes - 16 * kMib;

@@ -280,15 +280,11 @@ TEST_F(TrainerWatchTest, TheMemoryPlanIsNearTheMeasuredPeak) {
   for (const Case& c : cases) {
     const std::string student = Concat("large_", c.vocab_size);
     if (!Exists(student)) {
-      auto config = nlohmann::json::parse(ModelConfigText());
-      config["vocab_size"] = c.vocab_size;
-      config["hidden_size"] = c.hidden_size;
-      config["intermediate_size"] = 3 * c.hidden_size;
-      config["num_hidden_layers"] = c.num_layers;
-      config["head_dim"] = c.hidden_size / 4;
-      WriteFile(dir_.File("large.json"), config.dump());
-      ASSERT_TRUE(Runs(SftArguments(
-          {"model.config=" + dir_.File("large.json"), RunDir(student), "trainer.total_steps=1"})));
+      MakeModel(student, {{"vocab_size", c.vocab_size},
+                          {"hidden_size", c.hidden_size},
+                          {"intermediate_size", 3 * c.hidden_size},
+                          {"num_hidden_layers", c.num_layers},
+                          {"head_dim", c.hidden_size / 4}});
       StartTeacher(dir_.File(student + "/model"));
     }
     const Strings settings =
