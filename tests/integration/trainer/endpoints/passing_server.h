@@ -4,6 +4,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -13,8 +14,8 @@
 
 namespace taopd::testing {
 
-// A derived class overrides the calls that it changes, and calls Stop in its destructor. The
-// functions are called on the threads of gRPC.
+// A test replaces the functions of the calls that it changes before the first of them. They are
+// called on the threads of gRPC.
 class PassingServer {
  public:
   // `target` is the real server's host:port. It may start again meanwhile: calls wait for it.
@@ -28,22 +29,20 @@ class PassingServer {
     builder.RegisterService(&teacher_service_);
     server_ = builder.BuildAndStart();
   }
-  virtual ~PassingServer() = default;
   std::string endpoint() const { return Concat("grpc://127.0.0.1:", port_); }
 
- protected:
-  void Stop() { server_.reset(); }
-
-  virtual grpc::Status SetWeights(const v1::SetWeightsRequest& request,
-                                  v1::SetWeightsResponse* response) {
+  grpc::Status Pass(const v1::SetWeightsRequest& request, v1::SetWeightsResponse* response) {
     return Pass(*policy_, &v1::Policy::Stub::SetWeights, request, response);
   }
-  virtual grpc::Status PutWeights(const v1::PutWeightsRequest& request,
-                                  v1::PutWeightsResponse* response) {
+  grpc::Status Pass(const v1::PutWeightsRequest& request, v1::PutWeightsResponse* response) {
     return Pass(*policy_, &v1::Policy::Stub::PutWeights, request, response);
   }
+  std::function<grpc::Status(const v1::SetWeightsRequest&, v1::SetWeightsResponse*)> set_weights =
+      [this](const auto& request, auto* response) { return Pass(request, response); };
+  std::function<grpc::Status(const v1::PutWeightsRequest&, v1::PutWeightsResponse*)> put_weights =
+      [this](const auto& request, auto* response) { return Pass(request, response); };
   // Changes a request before it is passed on.
-  virtual void ChangeGenerate(v1::GenerateRequest*) {}
+  std::function<void(v1::GenerateRequest*)> change_generate = [](v1::GenerateRequest*) {};
 
  private:
   template <typename Stub, typename Call, typename Request, typename Response>
@@ -61,11 +60,11 @@ class PassingServer {
     }
     grpc::Status SetWeights(grpc::ServerContext*, const v1::SetWeightsRequest* request,
                             v1::SetWeightsResponse* response) override {
-      return owner->SetWeights(*request, response);
+      return owner->set_weights(*request, response);
     }
     grpc::Status PutWeights(grpc::ServerContext*, const v1::PutWeightsRequest* request,
                             v1::PutWeightsResponse* response) override {
-      return owner->PutWeights(*request, response);
+      return owner->put_weights(*request, response);
     }
     PassingServer* const owner;
   };
@@ -78,7 +77,7 @@ class PassingServer {
     grpc::Status Generate(grpc::ServerContext*, const v1::GenerateRequest* request,
                           grpc::ServerWriter<v1::GenerateResponse>* writer) override {
       v1::GenerateRequest changed = *request;
-      owner->ChangeGenerate(&changed);
+      owner->change_generate(&changed);
       grpc::ClientContext context;
       const auto reader = owner->teacher_->Generate(&context, changed);
       v1::GenerateResponse response;

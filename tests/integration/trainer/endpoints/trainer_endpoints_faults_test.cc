@@ -1,8 +1,7 @@
 // Rollouts on servers of runs with several ranks, of trainers that are killed, and of servers that
 // start again at a bad moment: the run ends with the bytes of one that generates by itself.
+#include <absl/synchronization/mutex.h>
 #include <absl/synchronization/notification.h>
-
-#include <atomic>
 
 #include "tests/integration/trainer/endpoints/passing_server.h"
 #include "tests/integration/trainer/endpoints/rollout_servers.h"
@@ -114,60 +113,16 @@ TEST_F(TrainerEndpointsFaultsTest, AnOutageOneStepOffHasTheCodeOfAnOutage) {
   EXPECT_THAT(trainer.Output(), HasSubstr("no checkpoint is possible"));
 }
 
-// Holds the first answer to a part of a file until it is released.
-class Interrupting final : public PassingServer {
- public:
-  using PassingServer::PassingServer;
-  ~Interrupting() override { Stop(); }
-  // Waits for that part.
-  bool WaitForPart() { return part_.WaitForNotificationWithTimeout(absl::Seconds(60)); }
-  void Release() { released_.Notify(); }
-  // VERSION/FILE of all parts with data, in their order.
-  Strings files() const {
-    absl::MutexLock lock(&mutex_);
-    return files_;
-  }
-
- private:
-  grpc::Status PutWeights(const v1::PutWeightsRequest& request,
-                          v1::PutWeightsResponse* response) override {
-    const grpc::Status status = PassingServer::PutWeights(request, response);
-    if (request.data().empty()) return status;
-    {
-      absl::MutexLock lock(&mutex_);
-      files_.push_back(request.version() + "/" + request.file());
-    }
-    if (was_put_.exchange(true)) return status;
-    part_.Notify();
-    released_.WaitForNotificationWithTimeout(absl::Seconds(60));
-    return status;
-  }
-
-  std::atomic<bool> was_put_ = false;
-  absl::Notification part_, released_;
-  mutable absl::Mutex mutex_;
-  Strings files_ ABSL_GUARDED_BY(mutex_);
-};
-
-// Confirms each part without having taken any of it.
-class Forgetful final : public PassingServer {
- public:
-  using PassingServer::PassingServer;
-  ~Forgetful() override { Stop(); }
-
- private:
-  grpc::Status PutWeights(const v1::PutWeightsRequest& request,
-                          v1::PutWeightsResponse* response) override {
-    response->set_next_offset(request.offset());
-    return grpc::Status::OK;
-  }
-};
-
 TEST_F(TrainerEndpointsFaultsTest, AServerThatTakesNoPartOfAFileIsLost) {
   Worker behind, whole;
   Start(&behind);
   Start(&whole);
-  Forgetful forgetful(Concat("127.0.0.1:", behind.port));
+  PassingServer forgetful(Concat("127.0.0.1:", behind.port));
+  // It confirms each part without having taken any of it.
+  forgetful.put_weights = [](const auto& request, auto* response) {
+    response->set_next_offset(request.offset());
+    return grpc::Status::OK;
+  };
   ExpectTrains("own", {});
   ExpectTrains("sent", {Concat("rollout.endpoints=[\"", forgetful.endpoint(), "\", \"",
                                whole.endpoint(), "\"]"),
@@ -181,19 +136,35 @@ TEST_F(TrainerEndpointsFaultsTest, AServerThatTakesNoPartOfAFileIsLost) {
 TEST_F(TrainerEndpointsFaultsTest, AServerThatStartsAgainDuringATransferGetsAllOfIt) {
   Worker worker;
   Start(&worker);
-  Interrupting between(Concat("127.0.0.1:", worker.port));
+  absl::Notification part, released;
+  absl::Mutex mutex;
+  Strings files;  // VERSION/FILE of all parts with data, in their order
+  PassingServer between(Concat("127.0.0.1:", worker.port));
+  // It holds the first answer to a part until it is released.
+  between.put_weights = [&](const auto& request, auto* response) {
+    const grpc::Status status = between.Pass(request, response);
+    if (request.data().empty()) return status;
+    {
+      absl::MutexLock lock(&mutex);
+      files.push_back(request.version() + "/" + request.file());
+      if (files.size() > 1) return status;
+    }
+    part.Notify();
+    released.WaitForNotificationWithTimeout(absl::Seconds(60));
+    return status;
+  };
   ExpectTrains("own", {});
   Process trainer(Command(Arguments("sent",
                                     {Concat("rollout.endpoints=[\"", between.endpoint(), "\"]"),
                                      "rollout.weight_transfer=stream"},
                                     12)),
                   dir_.File("sent.log"));
-  ASSERT_TRUE(between.WaitForPart()) << trainer.Output();
+  ASSERT_TRUE(part.WaitForNotificationWithTimeout(absl::Seconds(60))) << trainer.Output();
   KillAndRestart(&worker);
-  between.Release();
+  released.Notify();
   ASSERT_EQ(trainer.Wait(absl::Seconds(120)), 0) << trainer.Output();
   ExpectSameResult("own", "sent");
-  const Strings files = between.files();
+  absl::MutexLock lock(&mutex);
   ASSERT_FALSE(files.empty());
   EXPECT_EQ(std::count(files.begin(), files.end(), files[0]), 2) << files[0];
   EXPECT_THAT(LogOf(worker), HasSubstr("weights replaced"));
