@@ -3,33 +3,12 @@
 #include "trainer/pipeline/rollout_pipeline.h"
 
 #include <algorithm>
-#include <functional>
 #include <optional>
 
 #include "tests/trainer/pipeline/ahead_training.h"
 
 namespace taopd::testing {
 namespace {
-
-// Changes rollouts on their way from the engine to the batch.
-class TamperedRollouts final : public RolloutEngine {
- public:
-  using Change = std::function<absl::StatusOr<Rollout>(int64_t index, Rollout rollout)>;
-  TamperedRollouts(RolloutEngine* inner, Change change)
-      : inner_(inner), change_(std::move(change)) {}
-  void Generate(std::vector<RolloutRequest> requests,
-                std::function<void(int64_t, absl::StatusOr<Rollout>)> done) override {
-    inner_->Generate(std::move(requests), [this, done = std::move(done)](
-                                              int64_t index, absl::StatusOr<Rollout> rollout) {
-      done(index, rollout.ok() ? change_(index, *std::move(rollout)) : rollout);
-    });
-  }
-  void CancelAll() override { inner_->CancelAll(); }
-
- private:
-  RolloutEngine* const inner_;
-  const Change change_;
-};
 
 TEST(RolloutPipeline, ZeroStepsAheadIsTheSynchronousRun) {
   for (const int64_t lora_rank : {0, 4}) {
@@ -212,10 +191,10 @@ TEST(RolloutPipeline, AStepThatIsLeftBetweenTwoMiniBatchesKeepsTheRolloutsOfLate
 }
 
 TEST(RolloutPipeline, ARolloutOfOtherWeightsIsFound) {
-  std::optional<TamperedRollouts> stale;  // must outlive the run
+  std::optional<PassedRollouts> stale;  // must outlive the run
   AheadTraining run(Ahead(1));
-  stale.emplace(run.context().rollout_engine, [](int64_t index, Rollout rollout) {
-    if (index == 4 && rollout.policy_version == 1) rollout.policy_version = 0;
+  stale.emplace(run.context().rollout_engine, [](int64_t index, absl::StatusOr<Rollout> rollout) {
+    if (index == 4 && rollout.ok() && rollout->policy_version == 1) rollout->policy_version = 0;
     return rollout;
   });
   run.context().rollout_engine = &*stale;
@@ -227,14 +206,13 @@ TEST(RolloutPipeline, ARolloutOfOtherWeightsIsFound) {
 
 // The weights that have generated the others are gone, so the failed one cannot be repeated.
 TEST(RolloutPipeline, WithARolloutThatFailedThereIsNoCheckpoint) {
-  std::optional<TamperedRollouts> failing;  // must outlive the run
+  std::optional<PassedRollouts> failing;  // must outlive the run
   AheadTraining run(Ahead(1));
-  failing.emplace(run.context().rollout_engine,
-                  [](int64_t index, Rollout rollout) -> absl::StatusOr<Rollout> {
-                    if (index == 2 && rollout.policy_version == 0)
-                      return ResourceExhausted("out of memory");
-                    return rollout;
-                  });
+  failing.emplace(run.context().rollout_engine, [](int64_t index, absl::StatusOr<Rollout> rollout) {
+    if (index == 2 && rollout.ok() && rollout->policy_version == 0)
+      rollout = ResourceExhausted("out of memory");
+    return rollout;
+  });
   ASSERT_OK(run.Start(1));
   EXPECT_OK(run.pipeline().InFlight(1, false));
   run.context().rollout_engine = &*failing;

@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -172,6 +173,23 @@ class TinyTraining {
   ShufflingTeacher shuffling_;
   std::vector<PromptRecord> prompts_;
   EpochOrder order_;
+};
+
+// Passes the rollouts of an engine through a function of the test's, and cancels none of them.
+class PassedRollouts final : public RolloutEngine {
+ public:
+  using Pass = std::function<absl::StatusOr<Rollout>(int64_t index, absl::StatusOr<Rollout>)>;
+  PassedRollouts(RolloutEngine* inner, Pass pass) : inner_(inner), pass_(std::move(pass)) {}
+  void Generate(std::vector<RolloutRequest> requests, Done done) override {
+    inner_->Generate(std::move(requests), [this, done = std::move(done)](
+                                              int64_t index, absl::StatusOr<Rollout> rollout) {
+      done(index, pass_(index, std::move(rollout)));
+    });
+  }
+
+ private:
+  RolloutEngine* const inner_;
+  const Pass pass_;
 };
 
 inline std::map<std::string, double> ByName(const StepResult& result) {

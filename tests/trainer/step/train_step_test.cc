@@ -10,7 +10,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
@@ -304,36 +303,22 @@ TEST(TrainStep, ATeacherLostAfterTheFirstMiniBatchLeavesTheWeightsUntouched) {
   EXPECT_TRUE(SameWeights(*training.student(), *MakeTinyStudent()));
 }
 
-// Counts the open rollouts, and holds them until the test releases them.
-class HeldRollouts final : public RolloutEngine {
- public:
-  explicit HeldRollouts(RolloutEngine* inner) : inner_(inner) {}
-  void Generate(std::vector<RolloutRequest> requests,
-                std::function<void(int64_t, absl::StatusOr<Rollout>)> done) override {
-    num_open = static_cast<int64_t>(requests.size());
-    inner_->Generate(std::move(requests),
-                     [this, done = std::move(done)](int64_t i, absl::StatusOr<Rollout> rollout) {
-                       released.WaitForNotification();
-                       --num_open;
-                       done(i, std::move(rollout));
-                     });
-  }
-  absl::Notification released;
-  std::atomic<int64_t> num_open{0};
-
- private:
-  RolloutEngine* inner_;
-};
-
 // The engine's threads read the weights and pass rollouts to the teacher's client until the last
 // one has ended. So an exception must not leave the step earlier.
 TEST(TrainStep, NothingLeavesAStepBeforeTheRolloutsHaveEnded) {
   for (const bool throws : {false, true}) {
     TinyTraining training((TinySetting()));
-    HeldRollouts rollouts(training.context.rollout_engine);
+    absl::Notification released;
+    std::atomic<int64_t> num_open = 18;
+    PassedRollouts rollouts(training.context.rollout_engine,
+                            [&](int64_t, absl::StatusOr<Rollout> rollout) {
+                              released.WaitForNotification();
+                              --num_open;
+                              return rollout;
+                            });
     training.context.rollout_engine = &rollouts;
     training.context.on_wait = [&]() -> absl::Status {
-      rollouts.released.Notify();
+      released.Notify();
       if (throws) throw std::runtime_error("out of memory");
       return absl::CancelledError("stop");
     };
@@ -346,7 +331,7 @@ TEST(TrainStep, NothingLeavesAStepBeforeTheRolloutsHaveEnded) {
     } else {
       step();
     }
-    EXPECT_EQ(rollouts.num_open, 0);
+    EXPECT_EQ(num_open, 0);
   }
 }
 
