@@ -4,7 +4,6 @@
 
 #include "common/wire/teacher_protocol.h"
 #include "tests/trainer/teacher/example_scores.h"
-#include "trainer/teacher/transport/grpc_transport.h"
 
 namespace taopd::testing {
 
@@ -62,17 +61,11 @@ void FakeTeacher::Start(int port, std::shared_ptr<grpc::ServerCredentials> crede
 
 void FakeTeacher::Stop() {
   if (server_ == nullptr) return;
-  std::vector<FakeCall> held;
-  {
-    absl::MutexLock lock(&mutex_);
-    held.swap(held_);
-    handler_ = [](FakeCall call) {
-      call.finish(grpc::Status(grpc::StatusCode::UNAVAILABLE, "stopped"));
-    };
-  }
-  for (const FakeCall& call : held) {
-    call.finish(grpc::Status(grpc::StatusCode::UNAVAILABLE, "stopped"));
-  }
+  const auto refuse = [](const FakeCall& call) {
+    call.finish({grpc::StatusCode::UNAVAILABLE, "stopped"});
+  };
+  SetHandler(refuse);
+  for (const FakeCall& call : TakeHeld(0)) refuse(call);
   server_->Shutdown(std::chrono::system_clock::now());
   server_.reset();
   SetHandler(nullptr);

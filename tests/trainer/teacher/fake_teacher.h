@@ -66,7 +66,7 @@ class FakeTeacher final : public v1::Teacher::CallbackService {
   int64_t num_calls_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// Options with pauses of milliseconds, for one or several fakes.
+// Options with pauses of milliseconds, for any number of fakes.
 TeacherClientOptions FastOptions(const std::vector<const FakeTeacher*>& teachers);
 
 }  // namespace taopd::testing

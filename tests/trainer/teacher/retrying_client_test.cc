@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <future>
 #include <map>
 #include <optional>
 
@@ -105,6 +106,14 @@ class RetryingClientTest : public ::testing::Test {
   std::vector<absl::StatusOr<TeacherScores>> Score(int count) {
     return ScoreAll(&*client_, ExampleRequests(count));
   }
+  // Asks for the scores of ExampleRequest(0).
+  std::future<absl::StatusOr<TeacherScores>> Ask() {
+    auto answer = std::make_shared<std::promise<absl::StatusOr<TeacherScores>>>();
+    client_->Score(ExampleRequest(0), [answer](absl::StatusOr<TeacherScores> scores) {
+      answer->set_value(std::move(scores));
+    });
+    return answer->get_future();
+  }
 
   StepTransport transport_;
   std::optional<RetryingClient> client_;
@@ -157,12 +166,7 @@ TEST_F(RetryingClientTest, BudgetCountsFromTheFirstFailure) {
   options.request_timeout = absl::Hours(2);
   // Pauses of the manual clock never end, so each attempt here is the first one after a success.
   Start(options, &clock);
-  absl::StatusOr<TeacherScores> answer;
-  absl::BlockingCounter open(1);
-  client_->Score(ExampleRequest(0), [&](absl::StatusOr<TeacherScores> scores) {
-    answer = std::move(scores);
-    open.DecrementCount();
-  });
+  auto answer = Ask();
   auto held = transport_.TakeHeld(1);
   EXPECT_EQ(held[0].timeout, absl::Hours(2));
   clock.Advance(absl::Hours(1));  // a long first attempt is not held against the request
@@ -173,8 +177,7 @@ TEST_F(RetryingClientTest, BudgetCountsFromTheFirstFailure) {
   EXPECT_EQ(held[0].timeout, absl::Minutes(20));  // what is left of the budget
   clock.Advance(absl::Minutes(20));
   held[0].done(Fail(kUnavailable));
-  open.Wait();
-  EXPECT_ERROR(answer, kUnavailable,
+  EXPECT_ERROR(answer.get(), kUnavailable,
                "request \"r0\" is given up after 2 failed attempts: outage_budget 30m is used up; "
                "last error: UNAVAILABLE: e0, request \"r0\": as told");
 }
@@ -320,15 +323,11 @@ TEST_F(RetryingClientTest, AFailedHedgeLeavesTheFirstAttempt) {
   Start(options);
   // The first kind is never retried, the second one is.
   for (const absl::StatusCode code : {kInvalidArgument, kDataLoss}) {
-    absl::BlockingCounter open(1);
-    client_->Score(ExampleRequest(0), [&](absl::StatusOr<TeacherScores> scores) {
-      EXPECT_OK(scores);
-      open.DecrementCount();
-    });
+    auto answer = Ask();
     auto held = transport_.TakeHeld(2);
     held[1].done(Fail(code));
     held[0].done(Right(held[0].request));
-    open.Wait();
+    EXPECT_OK(answer.get());
   }
   EXPECT_EQ(client_->stats().hedges, 2u);
   EXPECT_EQ(client_->stats().hedges_won, 0u);
@@ -339,15 +338,11 @@ TEST_F(RetryingClientTest, AFailureThatIsNeverRetriedCountsIfBothAttemptsFail) {
   RetryOptions options = FastOptions(2);
   options.hedge_after = absl::Milliseconds(5);
   Start(options);
-  absl::BlockingCounter open(1);
-  client_->Score(ExampleRequest(0), [&](absl::StatusOr<TeacherScores> scores) {
-    EXPECT_ERROR(scores, kInvalidArgument, "as told");
-    open.DecrementCount();
-  });
+  auto answer = Ask();
   auto held = transport_.TakeHeld(2);
   held[1].done(Fail(kInvalidArgument));
   held[0].done(Fail(kUnavailable));
-  open.Wait();
+  EXPECT_ERROR(answer.get(), kInvalidArgument, "as told");
   EXPECT_EQ(transport_.num_attempts(0) + transport_.num_attempts(1), 2);
 }
 

@@ -1,6 +1,7 @@
 #include "tests/trainer/teacher/transport/fake_http_teacher.h"
 
 #include "tests/trainer/teacher/example_scores.h"
+#include "tests/trainer/teacher/fake_teacher.h"
 
 namespace taopd::testing {
 namespace {
@@ -135,11 +136,8 @@ Json FakeHttpTeacher::RightReply(const nlohmann::json& request) const {
 }
 
 TeacherClientOptions FastHttpOptions(const FakeHttpTeacher& teacher) {
-  TeacherClientOptions options;
+  TeacherClientOptions options = FastOptions({});
   options.endpoints = {teacher.endpoint()};
-  options.initial_backoff = absl::Milliseconds(2);
-  options.max_backoff = absl::Milliseconds(20);
-  options.outage_budget = absl::Seconds(30);
   options.probe_top_k = 8;
   return options;
 }

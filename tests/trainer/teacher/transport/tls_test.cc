@@ -29,10 +29,8 @@ class TlsTest : public ::testing::Test {
     return grpc::SslServerCredentials(options);
   }
   TeacherClientOptions Options(const std::string& scheme, int port) const {
-    TeacherClientOptions options;
+    TeacherClientOptions options = FastOptions({});
     options.endpoints = {Concat(scheme, "://127.0.0.1:", port)};
-    options.initial_backoff = absl::Milliseconds(2);
-    options.max_backoff = absl::Milliseconds(20);
     return options;
   }
   static absl::Status ConnectAndScore(const TeacherClientOptions& options, absl::Duration timeout) {
