@@ -44,11 +44,6 @@ TEST_F(ChangedResumeTest, ASettingThatDecidesWhatAStepComputes) {
   ExpectRefused({"optimizer.lr=2e-3"}, "optimizer.lr", "0.001", "0.002");
 }
 
-TEST_F(ChangedResumeTest, TheSeedAndTheObjective) {
-  ExpectFails(Arguments({"run.seed=12"}), 64, "run.seed = 12: the checkpoint's run has 11");
-  ExpectRefused({"objective.name=jsd"}, "objective.name", "\"ta_opd\"", "\"jsd\"");
-}
-
 // The responses of later steps that a checkpoint holds are scored again. The teacher may not have
 // scored them when the checkpoint is made; then another run is tried.
 TEST_F(ChangedResumeTest, TheTemperatureOfTheTeacher) {
