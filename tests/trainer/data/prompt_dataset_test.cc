@@ -148,13 +148,10 @@ TEST_F(LoadPromptsTest, BadRowsNameFileLineAndKey) {
   }
 }
 
-TEST_F(LoadPromptsTest, EmptyFilesAndMissingFilesAreErrors) {
+TEST_F(LoadPromptsTest, FilesAndATokenizerMustBeThere) {
   EXPECT_ERROR(Load("\n\n"), kInvalidArgument, "no rows in");
   EXPECT_FALSE(LoadPrompts({"/nowhere.jsonl"}, tokenizer_, options_).ok());
   EXPECT_ERROR(LoadPrompts({}, tokenizer_, options_), kInvalidArgument, "empty list of files");
-}
-
-TEST_F(LoadPromptsTest, TextNeedsATokenizer) {
   tokenizer_ = nullptr;
   EXPECT_ERROR(Load("{\"prompt\":\"a\"}\n"), kInvalidArgument, "no tokenizer.json");
 }
@@ -269,14 +266,11 @@ TEST_F(LoadPromptsTest, DuplicatesAreCounted) {
             1);  // ids never duplicate a text, whatever its tokens are
   EXPECT_EQ(data.files[1].num_duplicates, 4);
   EXPECT_EQ(data.num_duplicates(), 5);
-}
-
-TEST_F(LoadPromptsTest, OtherResponsesAreNoDuplicates) {
+  // Another response is no duplicate.
   options_.response_key = "response";
   ASSERT_OK_AND_ASSIGN(
-      PromptDataset data,
-      Load("{\"prompt\":\"a\",\"response\":\"b\"}\n{\"prompt\":\"a\",\"response\":\"c\"}\n"
-           "{\"prompt\":\"a\",\"response\":\"b\"}\n"));
+      data, Load("{\"prompt\":\"a\",\"response\":\"b\"}\n{\"prompt\":\"a\",\"response\":\"c\"}\n"
+                 "{\"prompt\":\"a\",\"response\":\"b\"}\n"));
   EXPECT_EQ(data.num_duplicates(), 1);
 }
 
