@@ -1,6 +1,8 @@
 // A fixture with a teacher and servers of rollouts, which tests kill and start again.
 #pragma once
 
+#include <absl/strings/str_join.h>
+
 #include <string>
 #include <vector>
 
@@ -41,12 +43,9 @@ class TrainerEndpointsTest : public TrainerTest {
     }
     return most;
   }
-  static std::string EndpointsOf(const std::vector<const Worker*>& workers,
+  static std::string EndpointsOf(const Strings& servers,
                                  const std::string& setting = "rollout.endpoints") {
-    std::string text;
-    for (const Worker* worker : workers)
-      text += Concat(text.empty() ? "" : ",", "\"", worker->endpoint(), "\"");
-    return Concat(setting, "=[", text, "]");
+    return Concat(setting, "=[\"", absl::StrJoin(servers, "\",\""), "\"]");
   }
   Strings Settings(const std::string& run, const Strings& more, int64_t steps = 12) {
     return Joined({Concat("trainer.total_steps=", steps), "trainer.save_every=3",
@@ -57,9 +56,8 @@ class TrainerEndpointsTest : public TrainerTest {
                     const Strings& flags = {}) {
     return TrainArguments(Settings(run, more, steps), flags);
   }
-  void ExpectTrains(const std::string& run, const Strings& more, int64_t steps = 12,
-                    const Strings& flags = {}, int64_t num_ranks = 1) {
-    ASSERT_TRUE(Runs(Arguments(run, more, steps, flags), num_ranks));
+  void ExpectTrains(const std::string& run, const Strings& more, int64_t steps = 12) {
+    ASSERT_TRUE(Runs(Arguments(run, more, steps)));
   }
   // Several ranks add the losses of their rows in another order than one does.
   void ExpectSameModel(const std::string& a, const std::string& b) {

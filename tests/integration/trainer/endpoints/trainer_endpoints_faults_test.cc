@@ -11,22 +11,23 @@ namespace {
 
 class TrainerEndpointsFaultsTest : public TrainerEndpointsTest {
  protected:
-  std::vector<const Worker*> StartAll(std::vector<Worker>* workers) {
-    std::vector<const Worker*> started;
+  // Returns the endpoints of all.
+  Strings StartAll(std::vector<Worker>* workers) {
+    Strings endpoints;
     for (Worker& worker : *workers) {
       Start(&worker);
-      started.push_back(&worker);
+      endpoints.push_back(worker.endpoint());
     }
-    return started;
+    return endpoints;
   }
   // Kills the trainer repeatedly, on `num_ranks` ranks with a server each.
   void KillAndCompare(int64_t num_ranks, int64_t async_steps) {
     const int64_t steps = StepsOfKilledRun();
     std::vector<Worker> workers(static_cast<size_t>(num_ranks));
-    std::vector<const Worker*> named = StartAll(&workers);
+    const Strings endpoints = StartAll(&workers);
     Strings settings = {"dist.deterministic=true", Concat("trainer.async_steps=", async_steps)};
     const absl::Duration whole = TimeOf(Arguments("own", settings, steps));
-    settings.push_back(EndpointsOf(named));
+    settings.push_back(EndpointsOf(endpoints));
     ASSERT_NO_FATAL_FAILURE(KillAndResume(Arguments("killed", settings, steps, {"--resume=auto"}),
                                           "killed", whole, num_ranks));
     ExpectSame("own", "killed", num_ranks);
@@ -42,7 +43,8 @@ class TrainerEndpointsFaultsTest : public TrainerEndpointsTest {
     Start(&a);
     Start(&b);
     ExpectTrains("own", settings, steps);
-    const Strings elsewhere = Joined(settings, {EndpointsOf({&a, &b}), "rollout.max_in_flight=4"});
+    const Strings elsewhere =
+        Joined(settings, {EndpointsOf({a.endpoint(), b.endpoint()}), "rollout.max_in_flight=4"});
     Process trainer(Command(Arguments("elsewhere", elsewhere, steps), num_ranks),
                     dir_.File("elsewhere.log"));
     ASSERT_TRUE(AwaitCheckpoint("elsewhere", 3, trainer));
@@ -84,10 +86,10 @@ TEST_F(TrainerEndpointsFaultsTest, AServerOfOneOfTwoRanksIsKilledAgainAndAgain) 
 TEST_F(TrainerEndpointsFaultsTest, ARankGoesOnWithTheServerThatItHasLeft) {
   constexpr int64_t kManySteps = 30;
   std::vector<Worker> workers(4);
-  const std::vector<const Worker*> named = StartAll(&workers);
+  const Strings endpoints = StartAll(&workers);
   const Strings settings = {"dist.deterministic=true"};
   ExpectTrains("own", settings, kManySteps);
-  const Strings elsewhere = Joined(settings, {EndpointsOf(named)});
+  const Strings elsewhere = Joined(settings, {EndpointsOf(endpoints)});
   Process trainer(Command(Arguments("two", elsewhere, kManySteps), 2), dir_.File("two.log"));
   ASSERT_TRUE(AwaitCheckpoint("two", 3, trainer));
   workers[3].process->Signal(SIGKILL);
@@ -101,7 +103,7 @@ TEST_F(TrainerEndpointsFaultsTest, AnOutageOneStepOffHasTheCodeOfAnOutage) {
   Worker worker;
   Start(&worker);
   Process trainer(Command(Arguments("run",
-                                    Words(EndpointsOf({&worker}) +
+                                    Words(EndpointsOf({worker.endpoint()}) +
                                           " trainer.async_steps=1 trainer.save_every=0 "
                                           "eval.measure=none rollout.outage_budget_s=0.5"),
                                     10000)),
@@ -124,8 +126,7 @@ TEST_F(TrainerEndpointsFaultsTest, AServerThatTakesNoPartOfAFileIsLost) {
     return grpc::Status::OK;
   };
   ExpectTrains("own", {});
-  ExpectTrains("sent", {Concat("rollout.endpoints=[\"", forgetful.endpoint(), "\", \"",
-                               whole.endpoint(), "\"]"),
+  ExpectTrains("sent", {EndpointsOf({forgetful.endpoint(), whole.endpoint()}),
                         "rollout.weight_transfer=stream"});
   EXPECT_THAT(output_, HasSubstr("next_offset is 0 after a part at 0"));
   ExpectSameResult("own", "sent");
@@ -154,11 +155,10 @@ TEST_F(TrainerEndpointsFaultsTest, AServerThatStartsAgainDuringATransferGetsAllO
     return status;
   };
   ExpectTrains("own", {});
-  Process trainer(Command(Arguments("sent",
-                                    {Concat("rollout.endpoints=[\"", between.endpoint(), "\"]"),
-                                     "rollout.weight_transfer=stream"},
-                                    12)),
-                  dir_.File("sent.log"));
+  Process trainer(
+      Command(Arguments("sent",
+                        {EndpointsOf({between.endpoint()}), "rollout.weight_transfer=stream"}, 12)),
+      dir_.File("sent.log"));
   ASSERT_TRUE(part.WaitForNotificationWithTimeout(absl::Seconds(60))) << trainer.Output();
   KillAndRestart(&worker);
   released.Notify();

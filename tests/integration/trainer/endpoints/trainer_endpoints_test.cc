@@ -11,7 +11,7 @@ namespace {
 TEST_F(TrainerEndpointsTest, TheBitsOfARunThatGeneratesItself) {
   Worker worker;
   Start(&worker);
-  const std::string endpoints = EndpointsOf({&worker});
+  const std::string endpoints = EndpointsOf({worker.endpoint()});
   for (const int64_t async_steps : {0, 1}) {
     SCOPED_TRACE(async_steps);
     const std::string ahead = Concat("trainer.async_steps=", async_steps);
@@ -39,7 +39,7 @@ TEST_F(TrainerEndpointsTest, WeightsThatAreSentAndAdapters) {
   Worker worker;
   Start(&worker, {"--api-key", "secret"});
   setenv("TAOPD_TEST_ROLLOUT_KEY", "secret", 1);
-  const Strings elsewhere = {EndpointsOf({&worker}), "rollout.weight_transfer=stream",
+  const Strings elsewhere = {EndpointsOf({worker.endpoint()}), "rollout.weight_transfer=stream",
                              "rollout.on_update=restart",
                              "rollout.api_key_env=TAOPD_TEST_ROLLOUT_KEY"};
   ExpectTrains("own", {});
@@ -75,10 +75,8 @@ TEST_F(TrainerEndpointsTest, AServerThatAnswersWithOldWeightsIsLeftOutByName) {
     request->clear_expected_revision();
   };
   ExpectTrains("own", {});
-  const Strings settings =
-      Settings("elsewhere",
-               {Concat("rollout.endpoints=[\"", good.endpoint(), "\",\"", old.endpoint(), "\"]"),
-                "rollout.max_in_flight=1"});
+  const Strings settings = Settings(
+      "elsewhere", {EndpointsOf({good.endpoint(), old.endpoint()}), "rollout.max_in_flight=1"});
   ASSERT_TRUE(Trains(settings));
   EXPECT_THAT(output_, HasSubstr("is no longer used"));
   EXPECT_THAT(output_, HasSubstr(old.endpoint()));
@@ -93,15 +91,13 @@ TEST_F(TrainerEndpointsTest, SaysWhatIsWrongBeforeTheFirstStep) {
     ExpectTrainFails(Settings("refused", more), code, message);
   };
   // The teacher takes no weights.
-  expect_refused({Concat("rollout.endpoints=[\"", teacher().endpoint(), "\"]")}, 64, "--trainable");
+  expect_refused({EndpointsOf({teacher().endpoint()})}, 64, "--trainable");
   EXPECT_THAT(output_, HasSubstr(teacher().endpoint()));
-  expect_refused({"rollout.endpoints=[\"http://127.0.0.1:1\"]"}, 64, "known scheme");
-  expect_refused({"rollout.weight_transfer=stream"}, 64, "rollout.endpoints, which is empty");
-  expect_refused({"rollout.endpoints=[\"grpc://127.0.0.1:1\"]", "rollout.connect_timeout_s=0.3"},
-                 69, "no answer within");
+  expect_refused({EndpointsOf({"grpc://127.0.0.1:1"}), "rollout.connect_timeout_s=0.3"}, 69,
+                 "no answer within");
   Worker worker;
   Start(&worker, {"--max-model-len", "20"});
-  expect_refused({EndpointsOf({&worker})}, 64, "at most 20 tokens");
+  expect_refused({EndpointsOf({worker.endpoint()})}, 64, "at most 20 tokens");
 }
 
 }  // namespace

@@ -40,15 +40,15 @@ TEST_F(TrainerEvalEndpointsTest, ServersEvaluateTheWeightsThatAreMeasured) {
   Worker server, rollouts;
   StartServer(&server);
   StartServer(&rollouts);
-  const std::string servers = EndpointsOf({&server}, "rollout.eval_endpoints");
+  const std::string servers = EndpointsOf({server.endpoint()}, "rollout.eval_endpoints");
   ExpectTrains("own", EvalSettings());
   ExpectTrains("elsewhere", EvalSettings({servers}));
   ExpectSameEvaluations("own", "elsewhere");
   EXPECT_THAT(LogOf(server), HasSubstr("version=step-5-"));
   EXPECT_THAT(LogOf(server), Not(HasSubstr("version=step-4-"))) << "only measured weights are sent";
   // Beside servers of rollouts, and with weights that are sent.
-  ExpectTrains("both",
-               EvalSettings({servers, EndpointsOf({&rollouts}), "rollout.weight_transfer=stream"}));
+  ExpectTrains("both", EvalSettings({servers, EndpointsOf({rollouts.endpoint()}),
+                                     "rollout.weight_transfer=stream"}));
   ExpectSameEvaluations("own", "both");
 }
 
@@ -59,7 +59,7 @@ TEST_F(TrainerEvalEndpointsTest, AServerThatIsKilledAgainAndAgainChangesNothing)
   const Strings longer = {"eval.n=16", "eval.max_response_length=60"};
   ExpectTrains("own", EvalSettings(longer));
   const Strings settings =
-      EvalSettings(Joined(longer, {EndpointsOf({&server}, "rollout.eval_endpoints")}));
+      EvalSettings(Joined(longer, {EndpointsOf({server.endpoint()}, "rollout.eval_endpoints")}));
   Process trainer(Command(Arguments("elsewhere", settings, 12)), dir_.File("elsewhere.log"));
   KillServersOf(trainer, {&server}, NumKills(3), absl::Seconds(0.1), absl::Seconds(0.4));
   ASSERT_EQ(trainer.Wait(absl::Seconds(120)), 0) << trainer.Output();
@@ -77,8 +77,7 @@ TEST_F(TrainerEvalEndpointsTest, RefusesWhatHasNoMeaning) {
   expect_refused({"rollout.eval_endpoints=[\"http://127.0.0.1:1\"]"},
                  "rollout.eval_endpoints: rollout endpoint \"http://127.0.0.1:1\"");
   // The teacher takes no weights.
-  expect_refused({Concat("rollout.eval_endpoints=[\"", teacher().endpoint(), "\"]")},
-                 "--trainable");
+  expect_refused({EndpointsOf({teacher().endpoint()}, "rollout.eval_endpoints")}, "--trainable");
 }
 
 }  // namespace
