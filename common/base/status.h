@@ -47,39 +47,23 @@ std::string Concat(const Parts&... parts) {
   return ConcatParts({ConcatPart(parts)...});
 }
 
-template <typename... Parts>
-absl::Status InvalidArgument(const Parts&... parts) {
-  return StatusOf(absl::StatusCode::kInvalidArgument, {ConcatPart(parts)...});
-}
-template <typename... Parts>
-absl::Status NotFound(const Parts&... parts) {
-  return StatusOf(absl::StatusCode::kNotFound, {ConcatPart(parts)...});
-}
-template <typename... Parts>
-absl::Status FailedPrecondition(const Parts&... parts) {
-  return StatusOf(absl::StatusCode::kFailedPrecondition, {ConcatPart(parts)...});
-}
-template <typename... Parts>
-absl::Status Unavailable(const Parts&... parts) {
-  return StatusOf(absl::StatusCode::kUnavailable, {ConcatPart(parts)...});
-}
-template <typename... Parts>
-absl::Status ResourceExhausted(const Parts&... parts) {
-  return StatusOf(absl::StatusCode::kResourceExhausted, {ConcatPart(parts)...});
-}
-template <typename... Parts>
-absl::Status Unimplemented(const Parts&... parts) {
-  return StatusOf(absl::StatusCode::kUnimplemented, {ConcatPart(parts)...});
-}
-template <typename... Parts>
-absl::Status Internal(const Parts&... parts) {
-  return StatusOf(absl::StatusCode::kInternal, {ConcatPart(parts)...});
-}
-// Reports that the content of a file or message is damaged or breaks its format's rules.
-template <typename... Parts>
-absl::Status DataLoss(const Parts&... parts) {
-  return StatusOf(absl::StatusCode::kDataLoss, {ConcatPart(parts)...});
-}
+// The function that makes a status of one code. The parts are those of Concat.
+template <absl::StatusCode code>
+struct StatusMaker {
+  template <typename... Parts>
+  absl::Status operator()(const Parts&... parts) const {
+    return StatusOf(code, {ConcatPart(parts)...});
+  }
+};
+inline constexpr StatusMaker<absl::StatusCode::kInvalidArgument> InvalidArgument{};
+inline constexpr StatusMaker<absl::StatusCode::kNotFound> NotFound{};
+inline constexpr StatusMaker<absl::StatusCode::kFailedPrecondition> FailedPrecondition{};
+inline constexpr StatusMaker<absl::StatusCode::kUnavailable> Unavailable{};
+inline constexpr StatusMaker<absl::StatusCode::kResourceExhausted> ResourceExhausted{};
+inline constexpr StatusMaker<absl::StatusCode::kUnimplemented> Unimplemented{};
+inline constexpr StatusMaker<absl::StatusCode::kInternal> Internal{};
+// The content of a file or message is damaged or breaks its format's rules.
+inline constexpr StatusMaker<absl::StatusCode::kDataLoss> DataLoss{};
 
 // Returns the same status with "where: " before its message. OK stays OK.
 absl::Status Annotate(const absl::Status& status, const std::string& where);
