@@ -10,19 +10,8 @@
 namespace taopd::cpu {
 
 const char* NameOf(InstructionSet set) {
-  switch (set) {
-    case InstructionSet::kBase:
-      return "base";
-    case InstructionSet::kAvx2:
-      return "avx2";
-    case InstructionSet::kAvx512:
-      return "avx512";
-    case InstructionSet::kAvx512Bf16:
-      return "avx512_bf16";
-    case InstructionSet::kAmxBf16:
-      return "amx_bf16";
-  }
-  return "";
+  constexpr const char* kNames[] = {"base", "avx2", "avx512", "avx512_bf16", "amx_bf16"};
+  return kNames[static_cast<int>(set)];
 }
 
 #if defined(__x86_64__)
