@@ -14,38 +14,27 @@
 
 namespace taopd {
 
+// By default the kernels that the program is linked with: those of kernels/cuda, or in tests those
+// of the emulated run-time. Programs without either must not make one.
 struct DeviceKernels {
-  decltype(&FusedHead) fused_head = nullptr;
-  decltype(&FusedScoring) fused_scoring = nullptr;
-  decltype(&RmsNormForwardCuda) rms_norm_forward = nullptr;
-  decltype(&RmsNormBackwardCuda) rms_norm_backward = nullptr;
-  decltype(&HeadsForwardCuda) heads_forward = nullptr;
-  decltype(&HeadsBackwardCuda) heads_backward = nullptr;
-  decltype(&SwiGluForwardCuda) swiglu_forward = nullptr;
-  decltype(&SwiGluBackwardCuda) swiglu_backward = nullptr;
-  decltype(&RotateAndAppendCuda) rotate_and_append = nullptr;
-  decltype(&PagedAttentionCuda) paged_attention = nullptr;
-  decltype(&SampleRowsCuda) sample_rows = nullptr;
-  decltype(&AdamWCuda) adamw = nullptr;
-  decltype(&SumsOfSquaresCuda) sums_of_squares = nullptr;
+  decltype(&FusedHead) fused_head = FusedHead;
+  decltype(&FusedScoring) fused_scoring = FusedScoring;
+  decltype(&RmsNormForwardCuda) rms_norm_forward = RmsNormForwardCuda;
+  decltype(&RmsNormBackwardCuda) rms_norm_backward = RmsNormBackwardCuda;
+  decltype(&HeadsForwardCuda) heads_forward = HeadsForwardCuda;
+  decltype(&HeadsBackwardCuda) heads_backward = HeadsBackwardCuda;
+  decltype(&SwiGluForwardCuda) swiglu_forward = SwiGluForwardCuda;
+  decltype(&SwiGluBackwardCuda) swiglu_backward = SwiGluBackwardCuda;
+  decltype(&RotateAndAppendCuda) rotate_and_append = RotateAndAppendCuda;
+  decltype(&PagedAttentionCuda) paged_attention = PagedAttentionCuda;
+  decltype(&SampleRowsCuda) sample_rows = SampleRowsCuda;
+  decltype(&AdamWCuda) adamw = AdamWCuda;
+  decltype(&SumsOfSquaresCuda) sums_of_squares = SumsOfSquaresCuda;
 };
 
-// Returns the table of the kernels that the program is linked with: those of kernels/cuda, or in
-// tests those of the emulated run-time. Programs without either must not call it.
+// Returns the table of the kernels that the program is linked with. The reference stays valid.
 inline const DeviceKernels& LinkedKernels() {
-  static const DeviceKernels kernels = {.fused_head = FusedHead,
-                                        .fused_scoring = FusedScoring,
-                                        .rms_norm_forward = RmsNormForwardCuda,
-                                        .rms_norm_backward = RmsNormBackwardCuda,
-                                        .heads_forward = HeadsForwardCuda,
-                                        .heads_backward = HeadsBackwardCuda,
-                                        .swiglu_forward = SwiGluForwardCuda,
-                                        .swiglu_backward = SwiGluBackwardCuda,
-                                        .rotate_and_append = RotateAndAppendCuda,
-                                        .paged_attention = PagedAttentionCuda,
-                                        .sample_rows = SampleRowsCuda,
-                                        .adamw = AdamWCuda,
-                                        .sums_of_squares = SumsOfSquaresCuda};
+  static const DeviceKernels kernels;
   return kernels;
 }
 
