@@ -15,14 +15,20 @@ constexpr std::array<std::pair<std::string_view, Operator>, 6> kComparisons = {{
     {">", Operator::kGreater},
     {">=", Operator::kGreaterEqual},
 }};
+
+// Returns the token's name for messages.
+std::string Describe(const Token& token) {
+  if (token.type == TokenType::kEnd) return "end of template";
+  if (token.type == TokenType::kBlockEnd) return "end of statement block";
+  if (token.type == TokenType::kVariableEnd) return "end of print statement";
+  const std::string text = token.text.substr(0, 40);
+  return token.type == TokenType::kText ? "string \"" + text + "\"" : "'" + text + "'";
+}
+
 }  // namespace
 
 ExpressionParser::Nested::Nested(ExpressionParser* parser) : parser_(parser) {
-  if (++parser_->depth_ > kMaxSyntaxDepth) {
-    throw TemplateError(absl::StatusCode::kResourceExhausted,
-                        Concat("nested deeper than the limit of ", kMaxSyntaxDepth),
-                        parser_->current().position);
-  }
+  CheckDepth(++parser_->depth_, parser_->current().position);
 }
 
 std::vector<ExpressionPtr> ExpressionParser::List(ExpressionPtr a, ExpressionPtr b) {
@@ -32,24 +38,14 @@ std::vector<ExpressionPtr> ExpressionParser::List(ExpressionPtr a, ExpressionPtr
   return list;
 }
 
-bool ExpressionParser::SkipOperator(std::string_view text) {
-  if (!IsOperator(text)) return false;
+bool ExpressionParser::Skip(TokenType type, std::string_view text) {
+  if (!Is(type, text)) return false;
   Advance();
   return true;
 }
 
-bool ExpressionParser::SkipName(std::string_view text) {
-  if (!IsName(text)) return false;
-  Advance();
-  return true;
-}
-
-void ExpressionParser::ExpectOperator(std::string_view text) {
-  if (!SkipOperator(text)) FailUnexpected(Concat("'", text, "'"));
-}
-
-void ExpressionParser::ExpectName(std::string_view text) {
-  if (!SkipName(text)) FailUnexpected(Concat("'", text, "'"));
+void ExpressionParser::Expect(TokenType type, std::string_view text) {
+  if (!Skip(type, text)) FailUnexpected(Concat("'", text, "'"));
 }
 
 std::string ExpressionParser::ExpectName() {
@@ -60,25 +56,7 @@ std::string ExpressionParser::ExpectName() {
 }
 
 void ExpressionParser::FailUnexpected(std::string_view expected) const {
-  const Token& token = current();
-  std::string what;
-  switch (token.type) {
-    case TokenType::kEnd:
-      what = "end of template";
-      break;
-    case TokenType::kBlockEnd:
-      what = "end of statement block";
-      break;
-    case TokenType::kVariableEnd:
-      what = "end of print statement";
-      break;
-    case TokenType::kText:
-      what = "string \"" + token.text.substr(0, 40) + "\"";
-      break;
-    default:
-      what = "'" + token.text.substr(0, 40) + "'";
-  }
-  FailAt(token.position, "expected ", expected, ", got ", what);
+  FailAt(current().position, "expected ", expected, ", got ", Describe(current()));
 }
 
 NameId ExpressionParser::IdOf(const std::string& name) {
@@ -96,16 +74,15 @@ ExpressionPtr ExpressionParser::Make(ExpressionKind kind, Position position,
     if (child != nullptr) expression->depth = std::max(expression->depth, child->depth + 1);
   }
   // The tree of a + b + c + ... is as deep as it is long, and is evaluated and freed by recursion.
-  CheckDepth(*expression);
+  CheckDepth(expression->depth, position);
   expression->children = std::move(children);
   return expression;
 }
 
-void ExpressionParser::CheckDepth(const Expression& expression) {
-  if (expression.depth <= kMaxSyntaxDepth) return;
+void ExpressionParser::CheckDepth(int depth, Position position) {
+  if (depth <= kMaxSyntaxDepth) return;
   throw TemplateError(absl::StatusCode::kResourceExhausted,
-                      Concat("nested deeper than the limit of ", kMaxSyntaxDepth),
-                      expression.position);
+                      Concat("nested deeper than the limit of ", kMaxSyntaxDepth), position);
 }
 
 void ExpressionParser::ParseArgumentsOf(Expression* node) {
@@ -118,7 +95,7 @@ void ExpressionParser::ParseArgumentsOf(Expression* node) {
   for (const auto& [name, argument] : arguments.keywords) consider(argument);
   consider(arguments.rest);
   consider(arguments.rest_keywords);
-  CheckDepth(*node);
+  CheckDepth(node->depth, node->position);
 }
 
 ExpressionPtr ExpressionParser::ParseExpression(bool with_condition) {

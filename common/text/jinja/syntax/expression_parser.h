@@ -28,10 +28,13 @@ class ExpressionParser {
   bool Is(TokenType type, std::string_view text) const {
     return current().type == type && current().text == text;
   }
-  bool SkipOperator(std::string_view text);
-  bool SkipName(std::string_view text);
-  void ExpectOperator(std::string_view text);
-  void ExpectName(std::string_view text);
+  // If this token is the current one, advances and returns true.
+  bool Skip(TokenType type, std::string_view text);
+  bool SkipOperator(std::string_view text) { return Skip(TokenType::kOperator, text); }
+  bool SkipName(std::string_view text) { return Skip(TokenType::kName, text); }
+  void Expect(TokenType type, std::string_view text);
+  void ExpectOperator(std::string_view text) { Expect(TokenType::kOperator, text); }
+  void ExpectName(std::string_view text) { Expect(TokenType::kName, text); }
   std::string ExpectName();
   [[noreturn]] void FailUnexpected(std::string_view expected) const;
   NameId IdOf(const std::string& name);
@@ -63,7 +66,7 @@ class ExpressionParser {
  private:
   ExpressionPtr Make(ExpressionKind kind, Position position, std::vector<ExpressionPtr> children);
   static std::vector<ExpressionPtr> List(ExpressionPtr a, ExpressionPtr b = nullptr);
-  static void CheckDepth(const Expression& expression);
+  static void CheckDepth(int depth, Position position);
   void ParseArgumentsOf(Expression* node);
   // These functions parse operands with left-associative operators between them.
   using ParseFunction = ExpressionPtr (ExpressionParser::*)();

@@ -44,10 +44,8 @@ class Parser final : public ExpressionParser {
       if (token.type == TokenType::kData) {
         body.push_back(Make(StatementKind::kText));
         body.back()->text = token.text;
-        Advance();
       } else if (token.type == TokenType::kVariableBegin) {
         body.push_back(Make(StatementKind::kPrint));
-        Advance();
         body.back()->expression = ParseTuple(/*with_condition=*/true, /*is_in_parentheses=*/false);
         if (current().type != TokenType::kVariableEnd) FailUnexpected("end of print statement");
         Advance();
@@ -100,25 +98,27 @@ class Parser final : public ExpressionParser {
     Advance();
   }
 
-  StatementPtr Make(StatementKind kind) const {
+  // Makes a statement that begins with the current token, and advances.
+  StatementPtr Make(StatementKind kind) {
     auto statement = std::make_unique<Statement>();
     statement->kind = kind;
     statement->position = current().position;
+    Advance();
     return statement;
   }
 
   StatementPtr ParseIf() {
-    StatementPtr first = Make(StatementKind::kIf);
-    Statement* branch = first.get();
     // An elif is an if in the else of the preceding branch, so the branches nest.
     std::list<Nested> branches;
+    branches.emplace_back(this);
+    StatementPtr first = Make(StatementKind::kIf);
+    Statement* branch = first.get();
     for (;;) {
-      branches.emplace_back(this);
-      Advance();
       branch->expression = ParseTuple(/*with_condition=*/false, /*is_in_parentheses=*/false);
       ExpectBlockEnd();
       branch->body = ParseBody({"elif", "else", "endif"});
       if (!IsName("elif")) break;
+      branches.emplace_back(this);
       branch->else_body.push_back(Make(StatementKind::kIf));
       branch = branch->else_body.back().get();
     }
@@ -132,7 +132,6 @@ class Parser final : public ExpressionParser {
 
   StatementPtr ParseFor() {
     StatementPtr loop = Make(StatementKind::kFor);
-    Advance();
     loop->target = ParseTarget(/*allows_attribute=*/false);
     ExpectName("in");
     loop->expression =
@@ -153,7 +152,6 @@ class Parser final : public ExpressionParser {
 
   StatementPtr ParseSet() {
     StatementPtr set = Make(StatementKind::kSet);
-    Advance();
     set->target = ParseTarget(/*allows_attribute=*/true);
     if (SkipOperator("=")) {
       set->expression = ParseTuple(/*with_condition=*/true, /*is_in_parentheses=*/false);
@@ -168,7 +166,6 @@ class Parser final : public ExpressionParser {
 
   StatementPtr ParseMacro() {
     StatementPtr statement = Make(StatementKind::kMacro);
-    Advance();
     statement->target.name = IdOf(current().text);
     statement->macro = std::make_unique<MacroSyntax>();
     statement->macro->name = ExpectName();
@@ -179,7 +176,6 @@ class Parser final : public ExpressionParser {
 
   StatementPtr ParseCallBlock() {
     StatementPtr statement = Make(StatementKind::kCall);
-    Advance();
     statement->macro = std::make_unique<MacroSyntax>();
     statement->macro->name = "caller";
     if (IsOperator("(")) ParseSignature(statement->macro.get());
@@ -220,7 +216,6 @@ class Parser final : public ExpressionParser {
 
   StatementPtr ParseFilterBlock() {
     StatementPtr statement = Make(StatementKind::kFilter);
-    Advance();
     statement->expression = ParseFilters(nullptr, /*is_inline=*/true);
     const OutsideLoops outside(this);
     statement->body = ParseBodyTo("endfilter");
@@ -229,7 +224,6 @@ class Parser final : public ExpressionParser {
 
   StatementPtr ParseWith() {
     StatementPtr statement = Make(StatementKind::kWith);
-    Advance();
     while (current().type != TokenType::kBlockEnd) {
       if (!statement->assignments.empty()) ExpectOperator(",");
       Target target = ParseTargetPart(/*allows_attribute=*/false);
@@ -242,18 +236,15 @@ class Parser final : public ExpressionParser {
 
   StatementPtr ParseGeneration() {
     StatementPtr statement = Make(StatementKind::kGeneration);
-    Advance();
     const OutsideLoops outside(this);
     statement->body = ParseBodyTo("endgeneration");
     return statement;
   }
 
   StatementPtr ParseJump() {
-    StatementPtr statement =
-        Make(IsName("break") ? StatementKind::kBreak : StatementKind::kContinue);
-    if (num_loops_ == 0) FailAt(statement->position, "'", current().text, "' outside of a loop");
-    Advance();
-    return statement;
+    const Token& tag = current();
+    if (num_loops_ == 0) FailAt(tag.position, "'", tag.text, "' outside of a loop");
+    return Make(tag.text == "break" ? StatementKind::kBreak : StatementKind::kContinue);
   }
 
   Target ParseTargetPart(bool allows_attribute) {
