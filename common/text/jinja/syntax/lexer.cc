@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 
 #include "common/text/jinja/values/python_text.h"
 #include "common/text/unicode/unicode.h"
@@ -290,31 +291,25 @@ class Lexer {
     }
     if (c == '\n') return i;
     size_t num_digits = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0;
-    uint32_t base = 16;
+    int base = 16;
     size_t begin = i + 1;
     if (c >= '0' && c <= '7') {
       base = 8;
       begin = i;
-      num_digits = 1;
-      while (num_digits < 3 && begin + num_digits < rest_.size() &&
-             rest_[begin + num_digits] >= '0' && rest_[begin + num_digits] <= '7') {
-        ++num_digits;
-      }
+      const std::string_view most = rest_.substr(begin, 3);
+      num_digits = std::min(most.find_first_not_of("01234567"), most.size());
     }
     if (num_digits == 0) {
       *text += '\\';
       *text += c;
       return i;
     }
+    const std::string_view digits = rest_.substr(begin, num_digits);
+    const char* const end = digits.data() + digits.size();
     uint32_t code_point = 0;
-    for (size_t d = begin; d < begin + num_digits; ++d) {
-      const char digit = d < rest_.size() ? rest_[d] : '?';
-      uint32_t value = 99;
-      if (IsDigit(digit)) value = static_cast<uint32_t>(digit - '0');
-      if (digit >= 'a' && digit <= 'f') value = static_cast<uint32_t>(digit - 'a' + 10);
-      if (digit >= 'A' && digit <= 'F') value = static_cast<uint32_t>(digit - 'A' + 10);
-      if (value >= base) FailAt(at_, "string with a truncated \\", c, " escape");
-      code_point = code_point * base + value;
+    const auto read = std::from_chars(digits.data(), end, code_point, base);
+    if (digits.size() < num_digits || read.ptr != end) {
+      FailAt(at_, "string with a truncated \\", c, " escape");
     }
     if (code_point > 0x10FFFF || (code_point >= 0xD800 && code_point < 0xE000)) {
       FailAt(at_, "string with an escape that is not a character");

@@ -37,7 +37,8 @@ class ReprWriter {
     } else if (const auto* d = value.As<double>()) {
       out_ += FormatFloat(*d);
     } else if (const Text* text = value.text()) {
-      WriteText(*text);
+      const std::string quoted = QuoteText(text->bytes);
+      out_ += text->is_safe ? "Markup(" + quoted + ")" : quoted;
     } else if (const Sequence* sequence = value.sequence()) {
       WriteSequence(*sequence);
     } else if (const Dict* dict = value.dict()) {
@@ -60,13 +61,6 @@ class ReprWriter {
   }
 
  private:
-  void WriteText(const Text& text) {
-    if (text.is_safe) {
-      out_ += "Markup(" + QuoteText(text.bytes) + ")";
-    } else {
-      out_ += QuoteText(text.bytes);
-    }
-  }
   void WriteItems(const std::vector<Value>& items) {
     for (size_t i = 0; i < items.size(); ++i) {
       if (i > 0) out_ += ", ";

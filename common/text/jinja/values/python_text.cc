@@ -1,5 +1,7 @@
 #include "common/text/jinja/values/python_text.h"
 
+#include <absl/strings/ascii.h>
+#include <absl/strings/str_replace.h>
 #include <unicode/locid.h>
 #include <unicode/uchar.h>
 #include <unicode/unistr.h>
@@ -196,16 +198,12 @@ std::vector<std::string_view> SplitLines(std::string_view text) {
 
 std::string ToUpper(std::string_view text) {
   if (!IsAscii(text)) return ToUtf8(FromUtf8(text).toUpper(icu::Locale::getRoot()));
-  std::string upper(text);
-  for (char& c : upper) c = c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : c;
-  return upper;
+  return absl::AsciiStrToUpper(absl::string_view(text.data(), text.size()));
 }
 
 std::string ToLower(std::string_view text) {
   if (!IsAscii(text)) return ToUtf8(FromUtf8(text).toLower(icu::Locale::getRoot()));
-  std::string lower(text);
-  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
-  return lower;
+  return absl::AsciiStrToLower(absl::string_view(text.data(), text.size()));
 }
 
 std::string ToTitle(std::string_view text) {
@@ -278,29 +276,9 @@ bool HasProperty(std::string_view text, TextProperty property) {
 }
 
 std::string EscapeHtml(std::string_view text) {
-  std::string escaped;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        escaped += "&amp;";
-        break;
-      case '<':
-        escaped += "&lt;";
-        break;
-      case '>':
-        escaped += "&gt;";
-        break;
-      case '"':
-        escaped += "&#34;";
-        break;
-      case '\'':
-        escaped += "&#39;";
-        break;
-      default:
-        escaped += c;
-    }
-  }
-  return escaped;
+  return absl::StrReplaceAll(
+      absl::string_view(text.data(), text.size()),
+      {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&#34;"}, {"'", "&#39;"}});
 }
 
 }  // namespace taopd::jinja

@@ -173,22 +173,9 @@ bool IsLess(const Value& a, const Value& b) {
 
 const char* TypeName(const Value& value) {
   if (const Sequence* sequence = value.sequence()) {
-    switch (sequence->type) {
-      case SequenceType::kList:
-        return "list";
-      case SequenceType::kTuple:
-        return "tuple";
-      case SequenceType::kRange:
-        return "range";
-      case SequenceType::kKeys:
-        return "dict_keys";
-      case SequenceType::kValues:
-        return "dict_values";
-      case SequenceType::kItems:
-        return "dict_items";
-      case SequenceType::kIterator:
-        return "generator";
-    }
+    static constexpr const char* kSequences[] = {
+        "list", "tuple", "range", "dict_keys", "dict_values", "dict_items", "generator"};
+    return kSequences[static_cast<size_t>(sequence->type)];
   }
   if (const Callable* callable = value.callable()) return callable->type_name.c_str();
   static constexpr const char* kNames[] = {"Undefined", "NoneType", "bool",       "int",
