@@ -101,25 +101,21 @@ Value Repeat(Runtime& runtime, const Value& value, int64_t count) {
   const int64_t size = value.text() != nullptr
                            ? static_cast<int64_t>(value.text()->bytes.size())
                            : static_cast<int64_t>(value.sequence()->items.size() * sizeof(Value));
+  if (size == 0) count = 0;
   if (size > 0 && count > kMaxAllocatedBytes / size) {
     FailLimit("repeating ", size, " bytes ", count, " times exceeds the limit of ",
               kMaxAllocatedBytes);
   }
+  runtime.Charge(size * count);  // before the value is made
   if (const Text* text = value.text()) {
-    runtime.Charge(size * count);  // before the text is made
     std::string repeated;
     repeated.reserve(static_cast<size_t>(size * count));
-    if (size > 0) {
-      for (int64_t i = 0; i < count; ++i) repeated += text->bytes;
-    }
+    for (int64_t i = 0; i < count; ++i) repeated += text->bytes;
     return runtime.MakeText(std::move(repeated), text->is_safe);
   }
-  runtime.Charge(size * count);
   std::vector<Value> items;
   const auto& part = value.sequence()->items;
-  if (!part.empty()) {
-    for (int64_t i = 0; i < count; ++i) items.insert(items.end(), part.begin(), part.end());
-  }
+  for (int64_t i = 0; i < count; ++i) items.insert(items.end(), part.begin(), part.end());
   return runtime.MakeSequence(std::move(items), value.sequence()->type);
 }
 
