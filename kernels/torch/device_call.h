@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 
+#include <string>
 #include <string_view>
 
 #include "kernels/torch/kernel_choice.h"
@@ -31,6 +32,9 @@ class DeviceCall {
   c10::cuda::OptionalCUDAGuard guard_;
 #endif
 };
+
+// Throws c10::Error with the problem that a launch has returned, unless it is empty.
+inline void CheckLaunch(const std::string& problem) { TORCH_CHECK(problem.empty(), problem); }
 
 // Computes a number on the device, waits for it, and returns whether it came. Always true on a CPU.
 bool DeviceAnswers(at::Device device);

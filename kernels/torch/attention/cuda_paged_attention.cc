@@ -1,6 +1,5 @@
 #include "kernels/torch/attention/cuda_paged_attention.h"
 
-#include <string>
 #include <utility>
 
 #include "kernels/torch/data_type.h"
@@ -138,8 +137,7 @@ at::Tensor CudaPagedAttention::Run(const at::Tensor& q_TND, const at::Tensor& k_
   append.k_row_stride = k_TKD.stride(0);
   append.v_TKD = v_TKD.const_data_ptr();
   append.v_row_stride = v_TKD.stride(0);
-  const std::string error = kernels_.rotate_and_append(append, call.Context());
-  TORCH_CHECK(error.empty(), error);
+  CheckLaunch(kernels_.rotate_and_append(append, call.Context()));
 
   const at::Tensor out_TC = at::empty({step_.num_rows, num_heads_ * head_size_}, q_TND.options());
   if (step_.counts.num_tiles > 0) {
@@ -169,8 +167,7 @@ void CudaPagedAttention::AttendTiles(const at::Tensor& q_TND, const PlainPages& 
   attention.out_row_stride = num_heads_ * head_size_;
   const at::Tensor workspace =
       at::empty({PagedAttentionWorkspaceBytes(attention)}, q_TND.options().dtype(at::kByte));
-  const std::string error = kernels_.paged_attention(attention, call.Context(workspace));
-  TORCH_CHECK(error.empty(), error);
+  CheckLaunch(kernels_.paged_attention(attention, call.Context(workspace)));
 }
 
 }  // namespace taopd

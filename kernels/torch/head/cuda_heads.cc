@@ -141,8 +141,7 @@ HeadOutput StudentHeadCuda(const at::Tensor& hidden, const at::Tensor& lm_head,
                             problem.vocab_size, SizeOf(problem.dtype));
   const FusedHeadPlan plan = PlanFusedHead(problem, std::max(options.workspace_bytes, least_bytes));
   const at::Tensor workspace = at::empty({plan.bytes}, floats.dtype(at::kByte));
-  const std::string error = kernels.fused_head(problem, result, call.ContextForProducts(workspace));
-  TORCH_CHECK(error.empty(), error);
+  CheckLaunch(kernels.fused_head(problem, result, call.ContextForProducts(workspace)));
   CheckErrors(errors.item<int32_t>(), problem.vocab_size);
   output.metrics_NM = metrics_NM.to(at::kCPU);
   return output;
@@ -188,9 +187,7 @@ void ScoreRowsOfHeadCuda(const at::Tensor& hidden, const at::Tensor& lm_head,
       (options.workspace_bytes - ScoringFixedBytes()) / row_bytes, 1, problem.num_rows);
   const at::Tensor workspace =
       at::empty({ScoringFixedBytes() + rows * row_bytes}, hidden_NH.options().dtype(at::kByte));
-  const std::string error =
-      kernels.fused_scoring(problem, result, call.ContextForProducts(workspace));
-  TORCH_CHECK(error.empty(), error);
+  CheckLaunch(kernels.fused_scoring(problem, result, call.ContextForProducts(workspace)));
   const int32_t errors = scores.Fetch(output);
   TORCH_CHECK(errors == 0, "ids outside of the vocabulary: error word ", errors);
 }

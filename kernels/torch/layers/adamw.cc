@@ -123,10 +123,9 @@ void UpdateAdamW(const AdamWSettings& settings, const std::vector<AdamWState>& s
   if (const DeviceKernels* const kernels = DeviceKernelsFor(collected.device)) {
     const at::Tensor tensors_S = ToDevice(collected);
     const DeviceCall call(KernelKind::kAdamW, tensors_S);
-    const std::string error = kernels->adamw(
+    CheckLaunch(kernels->adamw(
         settings, static_cast<const AdamWTensor*>(tensors_S.const_data_ptr()),
-        static_cast<int32_t>(collected.tensors.size()), collected.num_blocks, call.Context());
-    TORCH_CHECK(error.empty(), error);
+        static_cast<int32_t>(collected.tensors.size()), collected.num_blocks, call.Context()));
     return;
   }
   TORCH_CHECK(collected.device.is_cpu(), "this build has no AdamW on ", collected.device);
@@ -141,11 +140,10 @@ double SumOfSquares(const std::vector<at::Tensor>& tensors) {
     const DeviceCall call(KernelKind::kAdamW, tensors_S);
     const at::Tensor sums_B = at::empty(
         {collected.num_blocks}, at::TensorOptions().dtype(at::kDouble).device(collected.device));
-    const std::string error = kernels->sums_of_squares(
+    CheckLaunch(kernels->sums_of_squares(
         static_cast<const AdamWTensor*>(tensors_S.const_data_ptr()),
         static_cast<int32_t>(collected.tensors.size()), collected.num_blocks,
-        sums_B.mutable_data_ptr<double>(), call.Context());
-    TORCH_CHECK(error.empty(), error);
+        sums_B.mutable_data_ptr<double>(), call.Context()));
     // Sums in the order of the blocks, as on the CPU.
     const at::Tensor on_cpu = sums_B.to(at::kCPU);
     double total = 0;

@@ -38,8 +38,7 @@ void RunKernel(KernelKind kind, const Problem& problem, const at::Tensor& like,
   const DeviceKernels* const kernels = DeviceKernelsFor(like.device());
   if (kernels == nullptr) return on_cpu(problem, TorchParallelFor());
   const DeviceCall call(kind, like);
-  const std::string error = (kernels->*kernel)(problem, call.Context());
-  TORCH_CHECK(error.empty(), error);
+  CheckLaunch((kernels->*kernel)(problem, call.Context()));
 }
 
 at::Tensor EmptyFloats(at::IntArrayRef shape, const at::Tensor& like) {

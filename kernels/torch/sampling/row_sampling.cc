@@ -40,8 +40,7 @@ at::Tensor RunSamplingKernel(const RowSampler& sampler, const at::Tensor& logits
   problem.invalid_S = to + num;
   problem.log_probs_S = reinterpret_cast<float*>(to + 2 * num);
   problem.raw_log_probs_S = reinterpret_cast<float*>(to + 3 * num);
-  const std::string error = sampler.sample(problem, call.Context(workspace));
-  TORCH_CHECK(error.empty(), error);
+  CheckLaunch(sampler.sample(problem, call.Context(workspace)));
   return results;
 }
 
