@@ -69,13 +69,9 @@ absl::StatusOr<std::unique_ptr<RankWatch>> RankWatch::Connect(const RankWatchOpt
   watch->port_ = port;
   watch->local_address_ = LocalName(*fd).first;
   Send(*fd, Concat("hello ", options.rank, " ", options.token, "\n"));
-  Peer root;
-  root.fd = *fd;
-  root.rank = 0;
-  root.last_heard = absl::Now();
   {
     absl::MutexLock lock(&watch->mutex_);
-    watch->peers_.push_back(std::move(root));
+    watch->peers_.push_back({.fd = *fd, .rank = 0, .last_heard = absl::Now()});
   }
   watch->Start();
   TAOPD_RETURN_IF_ERROR(watch->AwaitFirstLine(deadline - absl::Now()));
@@ -287,10 +283,7 @@ void RankWatch::Accept() {
     close(fd);
     return;
   }
-  Peer peer;
-  peer.fd = fd;
-  peer.last_heard = absl::Now();
-  peers_.push_back(std::move(peer));
+  peers_.push_back({.fd = fd, .last_heard = absl::Now()});
 }
 
 void RankWatch::Read(int fd) {
@@ -298,8 +291,7 @@ void RankWatch::Read(int fd) {
   const ssize_t size = recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT);
   if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
   absl::MutexLock lock(&mutex_);
-  const auto peer = std::find_if(peers_.begin(), peers_.end(),
-                                 [fd](const Peer& candidate) { return candidate.fd == fd; });
+  const auto peer = std::ranges::find(peers_, fd, &Peer::fd);
   if (peer == peers_.end()) return;
   bool stays = size > 0;
   if (stays) {

@@ -99,8 +99,8 @@ class RankWatch {
     int fd = -1;
     int64_t rank = -1;  // -1 until it has said hello
     int64_t progress = 0;
-    absl::Time last_heard;  // until it has said hello, the time of its arrival
-    std::string received;   // the beginning of a line
+    absl::Time last_heard;      // until it has said hello, the time of its arrival
+    std::string received = "";  // the beginning of a line
     bool has_left = false;
   };
 
