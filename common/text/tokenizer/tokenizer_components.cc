@@ -7,14 +7,6 @@ namespace {
 
 using nlohmann::json;
 
-// Returns the "type" of a component.
-absl::StatusOr<std::string> TypeOf(const json& component, const std::string& role) {
-  if (!component.is_object()) return InvalidArgument(role, " is not an object");
-  absl::StatusOr<std::string> type = StringMember(component, "type");
-  if (type.ok() && type->empty()) return InvalidArgument(role, " has no type");
-  return type;
-}
-
 struct Component {
   std::string type;
   const json* value;
@@ -25,7 +17,9 @@ struct Component {
 absl::Status Flatten(const json& value, const std::string& role, const std::string& list_name,
                      std::vector<Component>* components) {
   if (value.is_null()) return absl::OkStatus();
-  TAOPD_ASSIGN_OR_RETURN(const std::string type, TypeOf(value, role));
+  if (!value.is_object()) return InvalidArgument(role, " is not an object");
+  TAOPD_ASSIGN_OR_RETURN(const std::string type, StringMember(value, "type"));
+  if (type.empty()) return InvalidArgument(role, " has no type");
   if (type != "Sequence") {
     components->push_back({type, &value});
     return absl::OkStatus();
