@@ -7,6 +7,7 @@
 #include <parquet/arrow/schema.h>
 #include <parquet/exception.h>
 #include <parquet/metadata.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -179,11 +180,7 @@ class ArrowParquetReader final : public ParquetReader {
                                                         options.max_decoded_bytes)) {}
 
   absl::Status Open() {
-    if (std::FILE* file = std::fopen(path_.c_str(), "rbe")) {
-      std::fclose(file);
-    } else {
-      return FileError("open", path_, errno);
-    }
+    if (::access(path_.c_str(), R_OK) != 0) return FileError("open", path_, errno);
     auto input = arrow::io::ReadableFile::Open(path_, pool_.get());
     if (!input.ok()) return FromArrow(input.status(), path_);
     parquet::ReaderProperties properties(pool_.get());
