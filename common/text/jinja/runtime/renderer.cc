@@ -209,20 +209,15 @@ void Renderer::Assign(const Target& target, const Value& value, const ScopePtr& 
 
 Value Renderer::MakeMacro(const MacroSyntax& macro, const ScopePtr& scope) {
   captured_.push_back(scope);
-  return runtime_.MakeCallable("Macro", macro.name,
-                               [this, &macro, scope](Runtime&, const Arguments& arguments) {
-                                 return CallMacro(macro, scope, arguments);
-                               });
-}
-
-Value Renderer::CallMacro(const MacroSyntax& macro, const ScopePtr& defined_in,
-                          const Arguments& arguments) {
-  const Depth depth(this);
-  const auto inner = std::make_shared<Scope>(defined_in);
-  BindParameters(macro, arguments, inner);
-  std::string text;
-  Run(macro.body, inner, &text);
-  return runtime_.MakeText(std::move(text));
+  const auto call = [this, &macro, scope](Runtime&, const Arguments& arguments) {
+    const Depth depth(this);
+    const auto inner = std::make_shared<Scope>(scope);
+    BindParameters(macro, arguments, inner);
+    std::string text;
+    Run(macro.body, inner, &text);
+    return runtime_.MakeText(std::move(text));
+  };
+  return runtime_.MakeCallable("Macro", macro.name, call);
 }
 
 void Renderer::BindParameters(const MacroSyntax& macro, Arguments arguments,

@@ -74,7 +74,6 @@ class Renderer {
   std::string RenderBody(const Body& body, const ScopePtr& scope);
   void Assign(const Target& target, const Value& value, const ScopePtr& scope);
   Value MakeMacro(const MacroSyntax& macro, const ScopePtr& scope);
-  Value CallMacro(const MacroSyntax& macro, const ScopePtr& defined_in, const Arguments& arguments);
   void BindParameters(const MacroSyntax& macro, Arguments arguments, const ScopePtr& inner);
   void Write(std::string_view text, std::string* out);
 

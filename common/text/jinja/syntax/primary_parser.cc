@@ -188,8 +188,7 @@ ExpressionPtr ExpressionParser::ParseSubscript(ExpressionPtr operand) {
       break;
     }
   }
-  std::vector<ExpressionPtr> children;
-  children.push_back(std::move(operand));
+  std::vector<ExpressionPtr> children = List(std::move(operand));
   if (num_colons > 0) {
     ExpectOperator("]");
     for (ExpressionPtr& part : parts) children.push_back(std::move(part));
@@ -255,9 +254,7 @@ ExpressionPtr ExpressionParser::ParseFilters(ExpressionPtr operand, bool is_inli
     const Position position = current().position;
     std::string name = ExpectName();
     while (SkipOperator(".")) name += "." + ExpectName();
-    std::vector<ExpressionPtr> children;
-    children.push_back(std::move(operand));
-    operand = Make(ExpressionKind::kFilter, position, std::move(children));
+    operand = Make(ExpressionKind::kFilter, position, List(std::move(operand)));
     operand->builtin = FindFilter(name);
     if (operand->builtin == nullptr) FailAt(position, "no filter named '", name, "'");
     operand->text = std::move(name);
