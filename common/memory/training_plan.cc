@@ -261,15 +261,11 @@ void AddStateLines(const TrainingPlanInput& input, std::vector<MemoryLine>* line
 void AddGradientLines(const TrainingPlanInput& input, std::vector<MemoryLine>* lines) {
   const std::string& device = input.engine.budget.device;
   const int64_t num_trained = NumTrained(input);
-  if (input.num_ranks == 1) {
-    AppendLine(MemoryItem::kGradients, device, kFloatBytes * num_trained, "one sum in float32",
-               lines);
-    return;
-  }
   const bool is_sharded = input.shard_gradients;
   AppendLine(MemoryItem::kGradients, device,
              kFloatBytes * (is_sharded ? ShardOf(input, num_trained) : num_trained),
              "one sum in float32" + (is_sharded ? ShardNote(input) : ""), lines);
+  if (input.num_ranks == 1) return;
   AppendLine(MemoryItem::kGradientBuckets, device, GradientBucketBytes(input),
              is_sharded ? "embedding, three layers, and what is in flight" : "what is in flight",
              lines);
