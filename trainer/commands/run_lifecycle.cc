@@ -26,7 +26,7 @@ absl::Status RunLifecycle::Restore(const TrainConfig& config, const Shares& shar
   SetPending(nullptr);
   if (const std::string left = dir + "/" + kPendingDir; FileExists(left)) {
     TAOPD_ASSIGN_OR_RETURN(const std::vector<std::string> changed,
-                           BadData(run_.SettingsChangedSinceCheckpoint()));
+                           BadData(run_.ChangedSinceCheckpoint()));
     TAOPD_ASSIGN_OR_RETURN(
         PendingStep pending,
         BadData(ReadPendingStep(left, config, shares, group_.is_root(), changed)));

@@ -87,9 +87,8 @@ absl::Status CheckpointedRun::CheckSettings() const {
 }
 
 absl::Status CheckpointedRun::CheckFacts(const RunFacts& facts) {
-  RunFacts all = options_.settings;
-  all.insert(all.end(), facts.begin(), facts.end());
-  checkpoints_.SetFile(kIdentityFile, WriteRunFacts(all));
+  identity_.insert(identity_.end(), facts.begin(), facts.end());
+  checkpoints_.SetFile(kIdentityFile, WriteRunFacts(identity_));
   if (!resumed()) return absl::OkStatus();
   const absl::Status same = group_->AgreeOnStatus(CheckRecordedFacts(facts));
   if (same.ok() && settings_check_.ok()) return absl::OkStatus();
@@ -108,12 +107,11 @@ absl::Status CheckpointedRun::CheckRecordedFacts(const RunFacts& facts) const {
   return CheckResume(recorded, facts, allow_change_);
 }
 
-absl::StatusOr<std::vector<std::string>> CheckpointedRun::SettingsChangedSinceCheckpoint() const {
+absl::StatusOr<std::vector<std::string>> CheckpointedRun::ChangedSinceCheckpoint() const {
   std::vector<std::string> names;
   if (checkpoint_dir_.empty()) return names;
   TAOPD_ASSIGN_OR_RETURN(const RunFacts recorded, ReadIdentity(checkpoint_dir_));
-  for (const FactChange& change : ChangesSince(recorded, options_.settings))
-    names.push_back(change.name);
+  for (const FactChange& change : ChangesSince(recorded, identity_)) names.push_back(change.name);
   return names;
 }
 

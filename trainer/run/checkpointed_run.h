@@ -113,10 +113,10 @@ class CheckpointedRun {
   // they may have caused it.
   absl::Status WithChangedSettings(const absl::Status& failure) const;
   bool settings_differ() const { return !settings_check_.ok(); }
-  // Returns the names of the settings whose values differ from those that checkpoint_dir() records.
-  // There are none for a new run, or if the checkpoint does not record them. Returns DATA_LOSS if
-  // the record cannot be parsed.
-  absl::StatusOr<std::vector<std::string>> SettingsChangedSinceCheckpoint() const;
+  // Returns the names of the settings and facts whose values differ from those that
+  // checkpoint_dir() records. There are none for a new run, or if the checkpoint does not record
+  // them. Call it after CheckFacts. Returns DATA_LOSS if the record cannot be parsed.
+  absl::StatusOr<std::vector<std::string>> ChangedSinceCheckpoint() const;
   // Compares the disk space that the run needs with the free space, as OpenOutput does first.
   // Returns kExitStorage if the run is refused.
   absl::Status CheckDisk();
@@ -172,6 +172,7 @@ class CheckpointedRun {
   const std::unique_ptr<ProcessGroup> alone_ = ProcessGroup::Alone();
   ProcessGroup* const group_ = options_.group != nullptr ? options_.group : alone_.get();
   std::string resumed_from_;
+  RunFacts identity_ = options_.settings;  // and the facts, after CheckFacts
   std::vector<std::string> allow_change_;
   absl::Status settings_check_;  // names the differences from the checkpoint's run
   std::string checkpoint_dir_;

@@ -103,6 +103,19 @@ TEST_P(CheckpointedRunTest, AFailureIsReportedAndTheNextOneIsTried) {
   EXPECT_OK(saved->path);
 }
 
+TEST_P(CheckpointedRunTest, AChangeOfAFactIsKnownAfterwards) {
+  auto run = StartRun("run");
+  ASSERT_OK(run->CheckFacts({{"teacher_revision", "a"}, {"data_fingerprint", "d"}}));
+  ASSERT_OK(run->checkpoints().Save());
+  const CheckpointedRunOptions options = run->options();
+  run.reset();  // unlocks the directory
+  CheckpointedRun resumed(options);
+  ASSERT_OK(resumed.Start({.resume = true, .allow_change = {"teacher_revision"}}, {}));
+  ASSERT_OK(resumed.CheckFacts({{"teacher_revision", "b"}, {"data_fingerprint", "d"}}));
+  ASSERT_OK_AND_ASSIGN(const auto changed, resumed.ChangedSinceCheckpoint());
+  EXPECT_EQ(changed, std::vector<std::string>{"teacher_revision"});
+}
+
 // Two ranks write, each its part of the optimizer.
 TEST_P(CheckpointedRunTest, RanksWriteTheSameBesideAsInLine) {
   for (const char* name : {"in_line", "beside"}) {

@@ -216,7 +216,7 @@ TEST(StoppedStep, RolloutsOfOtherPromptsOrSettingsOrDamagedOnesAreRefused) {
   expect_refused([](auto& other) { other.objective.name = "full"; },
                  "lack the full vocabulary, which objective needs");
   EXPECT_OK(ReadPendingStep(dir.path(), setting.config, Shares(), true, {"optimizer.lr"}));
-  for (const std::string changed : {"reward.baseline", "teacher.weights"}) {
+  for (const std::string changed : {"reward.baseline", "teacher.weights", "teacher_revision"}) {
     EXPECT_ERROR(
         ReadPendingStep(dir.path(), setting.config, Shares(), true, {"optimizer.lr", changed}),
         kDataLoss,

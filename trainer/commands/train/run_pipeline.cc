@@ -56,8 +56,7 @@ absl::Status RunPipeline::Restart(bool other_prompts) {
 absl::StatusOr<std::vector<StepInFlight>> RunPipeline::ReadStored() const {
   const std::string dir = run_.checkpoint_dir() + "/" + kInFlightDir;
   if (!FileExists(dir)) return std::vector<StepInFlight>();
-  TAOPD_ASSIGN_OR_RETURN(const std::vector<std::string> changed,
-                         run_.SettingsChangedSinceCheckpoint());
+  TAOPD_ASSIGN_OR_RETURN(const std::vector<std::string> changed, run_.ChangedSinceCheckpoint());
   return ReadStepsInFlight(dir, config_, step_context_.shares, changed);
 }
 

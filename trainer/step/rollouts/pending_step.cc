@@ -171,9 +171,11 @@ absl::Status ReadNumbers(NumberListReader& reader, PendingStep* step) {
   return absl::OkStatus();
 }
 
-// Returns the first of the `changed` settings that would give scores or rewards other values, or an
-// empty text.
+// Returns the first of the `changed` settings and facts that would give scores or rewards other
+// values, or an empty text.
 std::string ChangedSettingOfScores(TrainConfig config, const std::vector<std::string>& changed) {
+  for (const std::string& name : changed)
+    if (name.starts_with("teacher_")) return name;  // a fact of FactsOfTeacher
   const SettingTable table = DescribeSettings(config);
   for (const Setting& setting : table.settings()) {
     if (!setting.decides_scores) continue;

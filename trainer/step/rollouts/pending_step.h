@@ -49,10 +49,11 @@ absl::Status WritePendingStep(const PendingStep& step, int64_t rank, const std::
 
 // Reads the part of a rank with these shares, whichever ranks have written it. Only the rank with
 // `is_root` gets the sums that are added over the ranks at the end of the step. `changed` are the
-// settings that have other values than when the files were written. Returns DATA_LOSS if the files
-// are damaged or do not belong to a step of this configuration: its batch, its mini-batches, the
-// form of its scores (teacher.top_k, objective), and the settings on which the values of scores and
-// rewards depend (Setting::decides_scores) must be the same.
+// settings and facts (trainer/run/resume/run_facts.h) that have other values than when the files
+// were written. Returns DATA_LOSS if the files are damaged or do not belong to a step of this
+// configuration: its batch, its mini-batches, the form of its scores (teacher.top_k, objective),
+// its teacher, and the settings on which the values of scores and rewards depend
+// (Setting::decides_scores) must be the same.
 absl::StatusOr<PendingStep> ReadPendingStep(const std::string& dir, const TrainConfig& config,
                                             const Shares& shares, bool is_root,
                                             const std::vector<std::string>& changed = {});
