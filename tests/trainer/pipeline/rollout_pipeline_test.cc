@@ -236,6 +236,25 @@ TEST(RolloutPipeline, RolloutsOfOtherPromptsAreRefused) {
                "of step 2 in the checkpoint does not belong to its prompt in data.train");
 }
 
+TEST(RolloutPipeline, RolloutsThatAPermittedChangeMakesUselessAreGeneratedAgain) {
+  AheadTraining run(Ahead(1));
+  ASSERT_OK(run.Start(1));
+  ASSERT_OK_AND_ASSIGN(const auto stored, run.pipeline().InFlight(1, /*is_within_step=*/false));
+  const TempDir dir;
+  ASSERT_OK(WriteStepsInFlight(stored, 0, dir.path()));
+  TrainConfig config = *run.context().config;
+  config.rollout.n = 4;
+  for (const char* name : {"rollout.n", "data.train_batch_size", "data.shuffle", "run.seed",
+                           "data.max_response_length", "data_fingerprint"}) {
+    ASSERT_OK_AND_ASSIGN(const auto steps, ReadStepsInFlight(dir.path(), config, Shares(), {name}));
+    EXPECT_TRUE(steps.empty()) << name;
+  }
+  config.data.shuffle = false;
+  for (const char* name : {"run.seed", "rollout.temperature", "rollout.max_num_seqs"}) {
+    EXPECT_ERROR(ReadStepsInFlight(dir.path(), config, Shares(), {name}), kDataLoss, "complete");
+  }
+}
+
 // With a smaller number of steps, rollouts that are too old are generated again.
 TEST(RolloutPipeline, RolloutsThatAreTooOldAreLeftOut) {
   AheadTraining two(Ahead(2)), one(Ahead(1));

@@ -185,6 +185,20 @@ std::string ChangedSettingOfScores(TrainConfig config, const std::vector<std::st
   return "";
 }
 
+// Returns the first of the `changed` settings and facts with which a step may have other prompts,
+// another number of rollouts or other limits for them; or an empty text. Rollouts that were drawn
+// otherwise, such as at another temperature or with another seed for the same prompts, are used:
+// their log-probs are those with which they were drawn.
+std::string ChangedSettingOfRollouts(const TrainConfig& config,
+                                     const std::vector<std::string>& changed) {
+  std::set<std::string> deciding = {"data_fingerprint", "data.train_batch_size", "data.shuffle",
+                                    "data.max_response_length", "rollout.n"};
+  if (config.data.shuffle) deciding.insert("run.seed");
+  for (const std::string& name : changed)
+    if (deciding.contains(name)) return name;
+  return "";
+}
+
 // Returns DATA_LOSS unless the rollout has scores of the form that `support` asks for, and no
 // setting has changed that would give them or the reward other values. The size of the vocabulary
 // is not compared.
@@ -341,6 +355,11 @@ absl::StatusOr<std::vector<StepInFlight>> ReadStepsInFlight(
   const SupportOptions support = MakeSupportOptions(config, /*vocab_size=*/0);
   const std::string changed_setting = ChangedSettingOfScores(config, changed);
   std::vector<StepInFlight> steps;
+  if (const auto other = ChangedSettingOfRollouts(config, changed); !other.empty()) {
+    LogWarning("stored rollouts of other settings are dropped, and generated again",
+               {{"steps", names.size()}, {"changed", other}});
+    return steps;
+  }
   for (const std::string& name : names) {
     StepInFlight& step = steps.emplace_back();
     if (name.rfind("step-", 0) != 0 || !absl::SimpleAtoi(name.substr(5), &step.step))

@@ -77,7 +77,9 @@ absl::Status WriteStepsInFlight(const std::vector<StepInFlight>& steps, int64_t 
 
 // Reads the parts of a rank with these shares, in the order of the steps, whichever ranks have
 // written them. Scores and rewards that ReadPendingStep would refuse are dropped with a warning, so
-// that they are asked for again. Returns DATA_LOSS if a rollout is missing or damaged.
+// that they are asked for again. All rollouts are dropped with a warning, on every rank, if a
+// setting or fact has changed that decides which rollouts a step has: the data and its order, their
+// number or their longest length. Returns DATA_LOSS if a rollout is missing or damaged.
 absl::StatusOr<std::vector<StepInFlight>> ReadStepsInFlight(
     const std::string& dir, const TrainConfig& config, const Shares& shares,
     const std::vector<std::string>& changed = {});
