@@ -281,12 +281,12 @@ absl::Status RunEvaluations::Restore() {
   // Rank 0 alone sees the directory's changes in time; the steps go to all.
   for (const auto& [step, value] : run_.recorded().values) {
     TAOPD_ASSIGN_OR_RETURN(const std::string path, run_.checkpoints().Find(step));
-    if (!path.empty()) named.Observe(step, value);
+    if (step == 0 || !path.empty()) named.Observe(step, value);
   }
   TAOPD_RETURN_IF_ERROR(ResumeInterrupted());
   lifecycle_.Pin(best_.step(), named_best_step_);
   if (config_.trainer.best_metric.empty() || run_.checkpoint_dir().empty()) return absl::OkStatus();
-  if (named.step() >= 0) {
+  if (named.step() > 0) {  // best.json never names the start, as in ObserveMetrics
     WriteBest(named.step(), named.value());
     return absl::OkStatus();
   }

@@ -99,6 +99,16 @@ TEST_F(RunEvaluationsTest, AfterARollBackTheBestThatHasACheckpointIsNamed) {
   EXPECT_THAT(Best(), HasSubstr("\"step\":4,"));
 }
 
+TEST_F(RunEvaluationsTest, NoneIsNamedWhileTheStartIsTheBest) {
+  ASSERT_OK(Evaluate(0, 2));
+  ASSERT_OK(lifecycle_.Save());
+  ASSERT_OK(Evaluate(4, 3));
+  ASSERT_OK(lifecycle_.Save());
+  EXPECT_EQ(Best(), "none");
+  ASSERT_NO_FATAL_FAILURE(RollBack(4));
+  EXPECT_EQ(Best(), "none");
+}
+
 TEST_F(RunEvaluationsTest, WeightsWithinAStepAreNotThoseOfTheStepBefore) {
   data_.problems.assign(1, PromptRecord{.prompt_ids = {5, 6}, .response_ids = {7, 2}});
   GoTo(4);
