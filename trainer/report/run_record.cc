@@ -219,8 +219,9 @@ absl::StatusOr<RunRecord> ReadRun(const std::string& dir) {
   if (const std::string path = dir + "/summary.json"; FileExists(path)) {
     TAOPD_RETURN_IF_ERROR(ReadSummary(path, &run));
   }
-  run.has_ended = run.has_summary || FileExists(dir + "/model/config.json") ||
-                  FileExists(dir + "/model/adapter_config.json");
+  run.has_ended = !FileExists(dir + "/continued") &&
+                  (run.has_summary || FileExists(dir + "/model/config.json") ||
+                   FileExists(dir + "/model/adapter_config.json"));
   if (const std::string path = dir + "/config.yaml"; FileExists(path)) {
     TAOPD_ASSIGN_OR_RETURN(run.config_yaml, ReadFileToString(path));
     const auto settings = ReadYamlValues(run.config_yaml, "config.yaml");

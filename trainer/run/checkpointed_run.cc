@@ -11,6 +11,8 @@ namespace taopd {
 namespace {
 
 constexpr char kIdentityFile[] = "identity.json";
+// Tells report and track that RUN_DIR/model is not the end of the run.
+constexpr char kContinuedFile[] = "/continued";
 
 // Returns the facts that a checkpoint records; empty if it has no record.
 absl::StatusOr<RunFacts> ReadIdentity(const std::string& checkpoint_dir) {
@@ -134,7 +136,11 @@ absl::Status CheckpointedRun::OpenOutput() {
 }
 
 absl::Status CheckpointedRun::ReplaceOldRun() {
-  if (!resumed()) TAOPD_RETURN_IF_ERROR(directory_->MoveOldRunAside());
+  if (!resumed()) {
+    TAOPD_RETURN_IF_ERROR(directory_->MoveOldRunAside());
+  } else if (FileExists(options_.run_dir + "/model")) {
+    TAOPD_RETURN_IF_ERROR(WriteFileAtomically(options_.run_dir + kContinuedFile, ""));
+  }
   TAOPD_ASSIGN_OR_RETURN(CheckpointStore * store, directory_->Checkpoints());
   checkpoints_.SetStore(store);
   return absl::OkStatus();
@@ -206,6 +212,9 @@ absl::StatusOr<std::string> CheckpointedRun::RollBack(
 }
 
 absl::Status CheckpointedRun::Export() {
+  // This comes before the model, with which a run is finished, and not opened again after a crash.
+  TAOPD_RETURN_IF_ERROR(group_->AgreeOnStatus(
+      group_->is_root() ? RemoveAll(options_.run_dir + kContinuedFile) : absl::OkStatus()));
   TAOPD_RETURN_IF_ERROR(checkpoints_.ExportModel());
   output().Sync();
   if (!group_->is_root()) return absl::OkStatus();

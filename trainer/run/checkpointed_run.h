@@ -121,8 +121,9 @@ class CheckpointedRun {
   // Returns kExitStorage if the run is refused.
   absl::Status CheckDisk();
   // Call it when nothing else can refuse the run. Replaces an old run by this one, or cuts the
-  // records of a resumed run to where the checkpoint left them, and writes config.yaml. After a
-  // failure the old run is restored.
+  // records of a resumed run to where the checkpoint left them, and writes config.yaml. If there is
+  // a model of a resumed run, writes RUN_DIR/continued, which Export removes. After a failure the
+  // old run is restored.
   absl::Status OpenOutput();
 
   // Goes back to the newest undamaged checkpoint of at most `step` steps and returns its path. As

@@ -23,7 +23,7 @@ constexpr const char* kRunEntries[] = {
     kConfigFile,      "checkpoints",      "metrics.jsonl",      "samples.jsonl", "tensorboard",
     "model",          "bad_batches",      "best.json",          "events.jsonl",  "rollbacks.json",
     "rollouts.jsonl", "rollouts.1.jsonl", "trace.json",         "evaluation",    "summary.json",
-    "report.html",    "fingerprint",      "evaluation_journal",
+    "report.html",    "fingerprint",      "evaluation_journal", "continued",
 };
 
 bool Exists(const std::string& path) {

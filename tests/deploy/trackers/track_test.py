@@ -121,10 +121,15 @@ class TrackTest(unittest.TestCase):
         self.assertEqual(self.steps(), list(range(1, 12)))
         self.assertEqual(len(self.calls("finish")), 1)
 
-    def test_follows_until_the_adapter_is_written(self):
+    def test_follows_a_run_that_is_continued_until_its_adapter_is_written(self):
         (self.run_dir / "model/config.json").rename(self.run_dir / "model/adapter_config.json")
-        self.finish(self.start("--follow"))
-        self.assertEqual(len(self.calls("finish")), 1)
+        (self.run_dir / "continued").touch()
+        process = self.start("--follow")
+        wait_for(lambda: self.steps() == [1, 2], "the steps")
+        self.append(metrics_line(3, a=1))
+        (self.run_dir / "continued").unlink()
+        self.finish(process)
+        self.assertEqual((self.steps(), len(self.calls("finish"))), ([1, 2, 3], 1))
 
     def test_a_tracker_that_is_down_is_tried_again(self):
         down = pathlib.Path(f"{self.log}.down")

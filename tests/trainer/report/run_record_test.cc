@@ -145,6 +145,8 @@ TEST_F(ReadRunTest, ASummaryOrTheFinalModelEndsARun) {
   }
   Write("summary.json", "{}");
   EXPECT_TRUE(Read()->has_ended);
+  Write("continued", "");
+  EXPECT_FALSE(Read()->has_ended);
 }
 
 TEST_F(ReadRunTest, AConfigurationThatIsNoYamlIsANote) {

@@ -103,10 +103,11 @@ TEST_P(CheckpointedRunTest, AFailureIsReportedAndTheNextOneIsTried) {
   EXPECT_OK(saved->path);
 }
 
-TEST_P(CheckpointedRunTest, AChangeOfAFactIsKnownAfterwards) {
+TEST_P(CheckpointedRunTest, OneThatIsContinuedAfterItsEndSaysSoAndKnowsWhichFactsHaveChanged) {
   auto run = StartRun("run");
   ASSERT_OK(run->CheckFacts({{"teacher_revision", "a"}, {"data_fingerprint", "d"}}));
   ASSERT_OK(run->checkpoints().Save());
+  ASSERT_OK(run->Export());
   const CheckpointedRunOptions options = run->options();
   run.reset();  // unlocks the directory
   CheckpointedRun resumed(options);
@@ -114,6 +115,12 @@ TEST_P(CheckpointedRunTest, AChangeOfAFactIsKnownAfterwards) {
   ASSERT_OK(resumed.CheckFacts({{"teacher_revision", "b"}, {"data_fingerprint", "d"}}));
   ASSERT_OK_AND_ASSIGN(const auto changed, resumed.ChangedSinceCheckpoint());
   EXPECT_EQ(changed, std::vector<std::string>{"teacher_revision"});
+  const auto is_continued = [&] { return std::filesystem::exists(dir_.File("run/continued")); };
+  EXPECT_FALSE(is_continued());
+  ASSERT_OK(resumed.OpenOutput());
+  EXPECT_TRUE(is_continued());
+  ASSERT_OK(resumed.Export());
+  EXPECT_FALSE(is_continued());
 }
 
 // Two ranks write, each its part of the optimizer.
