@@ -1,6 +1,5 @@
 #include "server/app/teacher_app.h"
 
-#include <absl/synchronization/mutex.h>
 #include <absl/time/clock.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -227,7 +226,7 @@ class TeacherApp {
     if (model->weights != nullptr) policy_.Begin(model.get());
     TAOPD_RETURN_IF_ERROR(canary_.RunAtStart(model, absl::Seconds(options_.stall_timeout)));
     state_.SetReady(std::move(model));
-    UpdateGrpcHealth();
+    grpc_->UpdateHealth();
     return state_.canary().ok() ? AnnounceReady() : absl::OkStatus();
   }
 
@@ -298,7 +297,7 @@ class TeacherApp {
     canary_.Follow(state_.model());
     canary_.Tick();
     state_.heap_trim().Tick(absl::Now());
-    UpdateGrpcHealth();
+    grpc_->UpdateHealth();
     ReportReadiness();
   }
 
@@ -318,18 +317,11 @@ class TeacherApp {
     not_ready_reason_ = reason;
   }
 
-  // Both threads call it. Without the lock, one could replace a newer state by one that it has read
-  // before, such as "ready" while the server drains.
-  void UpdateGrpcHealth() {
-    absl::MutexLock lock(&grpc_health_mutex_);
-    grpc_->SetHealth(state_.Health().ok(), state_.Ready().ok());
-  }
-
   // Reports the server as not ready, but keeps serving until load balancers have noticed.
   void AnnounceEnd() {
     service_.Stopping();
     state_.SetLeaving();
-    UpdateGrpcHealth();
+    grpc_->UpdateHealth();
     if (state_.model() != nullptr) absl::SleepFor(absl::Seconds(options_.drain_delay));
   }
 
@@ -339,7 +331,7 @@ class TeacherApp {
     end_watch_->Start(timeout + kEndGrace);
     watch_.reset();
     state_.SetDraining();
-    UpdateGrpcHealth();
+    grpc_->UpdateHealth();
     if (const auto model = state_.model()) {
       model->engine->Drain(deadline);
       const EngineStats stats = model->engine->stats();
@@ -388,7 +380,6 @@ class TeacherApp {
   std::atomic<const char*> failed_listener_{nullptr};  // "HTTP" or "gRPC" once it has failed
   std::atomic<bool> load_ended_{false};
   std::atomic<int> load_failure_code_{0};
-  absl::Mutex grpc_health_mutex_;  // held from reading the state until gRPC has it
   ServiceManager service_;
   std::thread loader_;
   bool loader_left_behind_ = false;

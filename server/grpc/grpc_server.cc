@@ -184,13 +184,11 @@ class GrpcServerImpl final : public GrpcServer {
 
   int port() const override { return port_; }
 
-  void SetHealth(bool healthy, bool ready) override {
+  // Without the lock, a thread could replace a newer state by one that it has read before, such as
+  // "ready" while the server drains.
+  void UpdateHealth() override {
     absl::MutexLock lock(&mutex_);
-    if (server_ == nullptr) return;
-    grpc::HealthCheckServiceInterface* health = server_->GetHealthCheckService();
-    health->SetServingStatus("", ready);
-    health->SetServingStatus(kServiceName, ready);
-    health->SetServingStatus(kLivenessName, healthy);
+    if (server_ != nullptr) SetHealth(state_->Health().ok(), state_->Ready().ok());
   }
 
   void Shutdown(absl::Time deadline) override {
@@ -210,6 +208,13 @@ class GrpcServerImpl final : public GrpcServer {
   }
 
  private:
+  void SetHealth(bool healthy, bool ready) {
+    grpc::HealthCheckServiceInterface* health = server_->GetHealthCheckService();
+    health->SetServingStatus("", ready);
+    health->SetServingStatus(kServiceName, ready);
+    health->SetServingStatus(kLivenessName, healthy);
+  }
+
   void RegisterServices(grpc::ServerBuilder* builder) {
     builder->RegisterService(&teacher_);
     builder->RegisterService(&vllm_inference_);
@@ -238,7 +243,7 @@ class GrpcServerImpl final : public GrpcServer {
       teacher_.services(), names_};
   TlsFiles tls_{options_.tls, TlsFiles::Protocol::kHttp2};
   int port_ = 0;
-  absl::Mutex mutex_;  // any thread may call SetHealth while Shutdown ends the server
+  absl::Mutex mutex_;  // any thread may call UpdateHealth while Shutdown ends the server
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<GrpcGuard> guard_;
 };

@@ -60,9 +60,9 @@ class GrpcServer {
                                                             const GrpcServerOptions& options = {});
 
   virtual int port() const = 0;
-  // Sets what the health service answers; it is NOT_SERVING at first. Any thread may call; a call
-  // after Shutdown has no effect.
-  virtual void SetHealth(bool healthy, bool ready) = 0;
+  // Makes the health service answer what the state says; it is NOT_SERVING at first. Any thread may
+  // call; a call after Shutdown has no effect.
+  virtual void UpdateHealth() = 0;
   // Ends each open stream when the work that it has accepted is done, waits until every answer has
   // left or `deadline` has passed, cancels the calls that are left, and closes the listener. Drain
   // the engine first: a call that waits in it ends no earlier than the deadline.

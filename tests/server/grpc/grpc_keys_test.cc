@@ -13,7 +13,7 @@ class GrpcKeysTest : public GrpcServerFixture {
   void SetUp() override {
     Ready();
     Listen({.keys = &keys_, .reflection = true});
-    server_->SetHealth(true, true);
+    server_->UpdateHealth();
   }
 
   // The status of a call, with an empty message unless `message` says otherwise.

@@ -161,12 +161,14 @@ TEST_F(GrpcServerTest, OversizedMessageIsRefusedAndTheServerLives) {
 TEST_F(GrpcServerTest, HealthTellsReadyFromAlive) {
   EXPECT_EQ(Health(""), 2);
   EXPECT_EQ(Health("liveness"), 2);
-  server_->SetHealth(/*healthy=*/true, /*ready=*/true);
+  Ready();
+  server_->UpdateHealth();
   EXPECT_EQ(Health(""), 1);
   EXPECT_EQ(Health("taopd.v1.Teacher"), 1);
   EXPECT_EQ(Health("liveness"), 1);
   EXPECT_EQ(Health("unknown"), -static_cast<int>(grpc::StatusCode::NOT_FOUND));
-  server_->SetHealth(/*healthy=*/true, /*ready=*/false);
+  state_.SetLeaving();
+  server_->UpdateHealth();
   EXPECT_EQ(Health(""), 2);
   EXPECT_EQ(Health("taopd.v1.Teacher"), 2);
   EXPECT_EQ(Health("liveness"), 1);
