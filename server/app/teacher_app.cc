@@ -59,9 +59,11 @@ void RaiseFileDescriptorLimit() {
   LogWarning("the limit of file descriptors was not raised", {{"error", std::strerror(errno)}});
 }
 
-class TeacherApp {
+// The loading thread shares the object, because it may outlive RunTeacher.
+class TeacherApp : public std::enable_shared_from_this<TeacherApp> {
  public:
-  // `end_watch` outlives the object: destroying an engine joins its thread.
+  // `end_watch` outlives the object, unless the loading thread is left behind with it: destroying
+  // an engine joins its thread.
   TeacherApp(const TeacherOptions& options, ModelLoader load, EndWatch* end_watch)
       : options_(options),
         end_watch_(end_watch),
@@ -87,7 +89,7 @@ class TeacherApp {
       LogError("cannot listen", {{"error", std::string(listening.message())}});
       return kExitUnavailable;
     }
-    loader_ = std::thread([this] { Load(); });
+    loader_ = std::thread([self = shared_from_this()] { self->Load(); });
     WatchListeners();
     service_.WatchWith([this] { return state_.Alive().ok(); });
     const int exit_code = WaitForEnd(signals);
@@ -99,9 +101,6 @@ class TeacherApp {
                                : std::min(absl::Seconds(options_.shutdown_timeout), kFailedDrain));
     return exit_code;
   }
-
-  // Returns whether the loading thread still runs and uses this object.
-  bool loader_left_behind() const { return loader_left_behind_; }
 
  private:
   sigset_t BlockSignals() const {
@@ -352,7 +351,6 @@ class TeacherApp {
     // The thread of a model that is served has only the ready file left to write.
     if (load_ended_ || state_.model() != nullptr) return loader_.join();
     loader_.detach();  // it cannot be interrupted and ends with the process (LeaveProcess)
-    loader_left_behind_ = true;
   }
 
   void WriteTrace() {
@@ -382,7 +380,6 @@ class TeacherApp {
   std::atomic<int> load_failure_code_{0};
   ServiceManager service_;
   std::thread loader_;
-  bool loader_left_behind_ = false;
   bool is_announced_ = false;     // AnnounceReady has run
   std::string not_ready_reason_;  // empty if the server is ready
 };
@@ -391,15 +388,7 @@ class TeacherApp {
 
 int RunTeacher(const TeacherOptions& options, const ModelLoader& load, std::ostream& out) {
   EndWatch end_watch;
-  auto app = std::make_unique<TeacherApp>(options, load, &end_watch);
-  const int exit_code = app->Run(out);
-  if (app->loader_left_behind()) {
-    // Its thread may use it until the process ends. A pointer to it remains, so that leak checkers
-    // do not report it.
-    static std::atomic<TeacherApp*> left_behind{nullptr};
-    left_behind = app.release();
-  }
-  return exit_code;
+  return std::make_shared<TeacherApp>(options, load, &end_watch)->Run(out);
 }
 
 int ExitCodeOfLoad(const absl::Status& status) {
