@@ -106,8 +106,7 @@ class TeacherApp : public std::enable_shared_from_this<TeacherApp> {
   sigset_t BlockSignals() const {
     sigset_t signals;
     sigemptyset(&signals);
-    sigaddset(&signals, SIGTERM);
-    sigaddset(&signals, SIGINT);
+    for (const int signal : {SIGTERM, SIGINT}) sigaddset(&signals, signal);
     // If there is nothing to reload or to reopen, SIGHUP keeps its default effect.
     if (!options_.api_key_file.empty() || tls_.paths().enabled() || !options_.access_log.empty())
       sigaddset(&signals, SIGHUP);
@@ -238,11 +237,8 @@ class TeacherApp : public std::enable_shared_from_this<TeacherApp> {
     if (options_.ready_file.empty()) return absl::OkStatus();
     const nlohmann::ordered_json ready = {
         {"http_port", http_->port()}, {"grpc_port", grpc_->port()}, {"pid", ::getpid()}};
-    if (const absl::Status written = WriteFileAtomically(options_.ready_file, ready.dump() + "\n");
-        !written.ok()) {
-      return Internal("ready_file: ", std::string(written.message()));
-    }
-    return absl::OkStatus();
+    const absl::Status written = WriteFileAtomically(options_.ready_file, ready.dump() + "\n");
+    return written.ok() ? written : Internal("ready_file: ", written.message());
   }
 
   // Waits for a signal that ends the server, or for a fatal failure. Returns the exit code.
@@ -266,12 +262,9 @@ class TeacherApp : public std::enable_shared_from_this<TeacherApp> {
   void Reopen() {
     absl::Status reopened = LoadSecrets();
     if (access_log_ != nullptr) reopened.Update(access_log_->Reopen());
-    if (reopened.ok()) {
-      LogInfo("keys, certificates and the access log were reopened");
-    } else {
-      LogError("reload failed; the previous keys, certificates or log stay in use",
-               {{"error", std::string(reopened.message())}});
-    }
+    if (reopened.ok()) return LogInfo("keys, certificates and the access log were reopened");
+    LogError("reload failed; the previous keys, certificates or log stay in use",
+             {{"error", std::string(reopened.message())}});
   }
 
   // Returns the exit code of a failure that only a new process can fix: of loading, of a listener
@@ -308,12 +301,9 @@ class TeacherApp : public std::enable_shared_from_this<TeacherApp> {
         LogError("readiness was not announced", {{"error", std::string(announced.message())}});
     }
     if (reason == not_ready_reason_) return;
-    if (reason.empty()) {
-      LogInfo("ready again");
-    } else {
-      LogError("not ready", {{"reason", reason}});
-    }
     not_ready_reason_ = reason;
+    if (reason.empty()) return LogInfo("ready again");
+    LogError("not ready", {{"reason", reason}});
   }
 
   // Reports the server as not ready, but keeps serving until load balancers have noticed.
@@ -393,19 +383,10 @@ int RunTeacher(const TeacherOptions& options, const ModelLoader& load, std::ostr
 
 int ExitCodeOfLoad(const absl::Status& status) {
   if (IsDeviceFailure(status)) return kExitDevice;
-  switch (status.code()) {
-    case absl::StatusCode::kOk:
-      return kExitOk;
-    case absl::StatusCode::kUnavailable:
-      return kExitUnavailable;
-    case absl::StatusCode::kInternal:
-    case absl::StatusCode::kUnknown:
-      return kExitInternal;
-    case absl::StatusCode::kResourceExhausted:
-      return kExitOutOfMemory;
-    default:
-      return kExitData;
-  }
+  if (absl::IsUnavailable(status)) return kExitUnavailable;
+  if (absl::IsInternal(status) || absl::IsUnknown(status)) return kExitInternal;
+  if (absl::IsResourceExhausted(status)) return kExitOutOfMemory;
+  return status.ok() ? kExitOk : kExitData;
 }
 
 }  // namespace taopd
