@@ -24,14 +24,11 @@
 #include "common/model/device_failure.h"
 #include "server/app/canary_runner.h"
 #include "server/app/end_watch.h"
-#include "server/app/listener_watch.h"
-#include "server/grpc/grpc_server.h"
-#include "server/http/http_server.h"
+#include "server/app/listeners.h"
 #include "server/metrics/access_log.h"
 #include "server/metrics/metered_engine.h"
 #include "server/metrics/request_trace.h"
 #include "server/metrics/server_metrics.h"
-#include "server/net/listener.h"
 #include "server/serving/policy/policy_updates.h"
 
 namespace taopd {
@@ -47,7 +44,6 @@ constexpr absl::Duration kEndGrace = absl::Seconds(10);
 constexpr absl::Duration kAnswerGrace = absl::Seconds(2);
 // The work for which an end waits if a device hangs (EndWatch).
 constexpr char kEngineStep[] = "a step of the engine that has not returned";
-constexpr char kHttpHello[] = "GET /ping HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 
 // gRPC 1.51 stops accepting for good when the process runs out of file descriptors (CVE-2023-4785).
 void RaiseFileDescriptorLimit() {
@@ -72,25 +68,24 @@ class TeacherApp : public std::enable_shared_from_this<TeacherApp> {
                options.max_message_memory_bytes, options.max_client_memory_share),
         policy_(&state_, options.weights_dir),
         canary_(&state_, absl::Seconds(options.canary_interval)),
-        keys_(options.api_key, options.api_key_file),
-        tls_({options.ssl_certfile, options.ssl_keyfile, options.ssl_ca_certs}) {}
+        listeners_(options_, &state_) {}
 
   int Run(std::ostream& out) {
     sigset_t signals = BlockSignals();
     RaiseFileDescriptorLimit();
     absl::Status ready = state_.trusted_proxies().Set(options_.trusted_proxies);
     if (ready.ok()) ready = OpenLogs();
-    if (ready.ok()) ready = LoadSecrets();
+    if (ready.ok()) ready = listeners_.LoadSecrets();
     if (!ready.ok()) {
       LogError("cannot start", {{"error", std::string(ready.message())}});
       return kExitUsage;
     }
-    if (const absl::Status listening = Listen(out); !listening.ok()) {
+    PolicyUpdates* const policy = options_.trainable ? &policy_ : nullptr;
+    if (const absl::Status listening = listeners_.Listen(&metrics_, policy, out); !listening.ok()) {
       LogError("cannot listen", {{"error", std::string(listening.message())}});
       return kExitUnavailable;
     }
     loader_ = std::thread([self = shared_from_this()] { self->Load(); });
-    WatchListeners();
     service_.WatchWith([this] { return state_.Alive().ok(); });
     const int exit_code = WaitForEnd(signals);
     // From here on a second signal has its default effect and ends the process.
@@ -108,7 +103,8 @@ class TeacherApp : public std::enable_shared_from_this<TeacherApp> {
     sigemptyset(&signals);
     for (const int signal : {SIGTERM, SIGINT}) sigaddset(&signals, signal);
     // If there is nothing to reload or to reopen, SIGHUP keeps its default effect.
-    if (!options_.api_key_file.empty() || tls_.paths().enabled() || !options_.access_log.empty())
+    if (!options_.api_key_file.empty() || !options_.ssl_certfile.empty() ||
+        !options_.access_log.empty())
       sigaddset(&signals, SIGHUP);
     ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // inherited by every thread started later
     ::signal(SIGPIPE, SIG_IGN);
@@ -124,66 +120,6 @@ class TeacherApp : public std::enable_shared_from_this<TeacherApp> {
     TAOPD_ASSIGN_OR_RETURN(access_log_, AccessLog::Open(options_.access_log));
     metrics_.SetAccessLog(access_log_.get());
     return absl::OkStatus();
-  }
-
-  absl::Status LoadSecrets() {
-    absl::Status loaded = keys_.Reload();
-    // A bad file of keys must not prevent the renewal of certificates that are about to expire.
-    if (const absl::Status certificates = tls_.Reload(); !certificates.ok()) {
-      if (loaded.ok()) return certificates;
-      loaded = Annotate(loaded, std::string(certificates.message()));
-    }
-    return loaded;
-  }
-
-  absl::Status Listen(std::ostream& out) {
-    HttpServerOptions http;
-    http.health_port = static_cast<int>(options_.health_port);
-    http.limits.max_connections = static_cast<int>(options_.max_http_connections);
-    http.limits.max_connections_per_client =
-        static_cast<int>(options_.max_http_connections_per_client);
-    http.tls = &tls_;
-    http.keys = &keys_;
-    TAOPD_ASSIGN_OR_RETURN(http_, HttpServer::Listen(
-                                      options_.host, static_cast<int>(options_.port), &state_,
-                                      &metrics_, [this] { failed_listener_ = "HTTP"; }, http));
-    TAOPD_ASSIGN_OR_RETURN(
-        grpc_, GrpcServer::Listen(options_.host, static_cast<int>(options_.grpc_port), &state_,
-                                  &metrics_, GrpcOptions()));
-    out << "listening http=" << HostPort(options_.host, http_->port())
-        << " grpc=" << HostPort(options_.host, grpc_->port());
-    if (http_->health_port() != 0) {
-      out << " health=" << HostPort(options_.host, http_->health_port());
-    }
-    out << std::endl;
-    return absl::OkStatus();
-  }
-
-  GrpcServerOptions GrpcOptions() {
-    const auto limit = [](double seconds) {
-      return seconds == 0.0 ? absl::InfiniteDuration() : absl::Seconds(seconds);
-    };
-    GrpcServerOptions grpc;
-    grpc.tls = tls_.paths();
-    grpc.keys = &keys_;
-    grpc.reflection = options_.grpc_reflection;
-    grpc.limits.max_idle = limit(options_.grpc_max_connection_idle);
-    grpc.limits.max_age = limit(options_.grpc_max_connection_age);
-    grpc.limits.max_age_grace = limit(options_.grpc_max_connection_age_grace);
-    grpc.limits.max_concurrent_streams = static_cast<int>(options_.grpc_max_concurrent_streams);
-    if (options_.trainable) grpc.policy = &policy_;
-    grpc.on_failure = [this] { failed_listener_ = "gRPC"; };
-    return grpc;
-  }
-
-  void WatchListeners() {
-    if (options_.self_probe_interval == 0) return;
-    ListenerWatch::Options watch;
-    watch.interval = absl::Seconds(options_.self_probe_interval);
-    watch_ = std::make_unique<ListenerWatch>(
-        std::vector<WatchedListener>{{"HTTP", options_.host, http_->port(), kHttpHello},
-                                     {"gRPC", options_.host, grpc_->port(), Http2Hello()}},
-        watch, [this](const absl::Status& status) { state_.SetListeners(status); });
   }
 
   // Runs on the loading thread and catches all exceptions of libraries.
@@ -224,7 +160,7 @@ class TeacherApp : public std::enable_shared_from_this<TeacherApp> {
     if (model->weights != nullptr) policy_.Begin(model.get());
     TAOPD_RETURN_IF_ERROR(canary_.RunAtStart(model, absl::Seconds(options_.stall_timeout)));
     state_.SetReady(std::move(model));
-    grpc_->UpdateHealth();
+    listeners_.UpdateHealth();
     return state_.canary().ok() ? AnnounceReady() : absl::OkStatus();
   }
 
@@ -235,8 +171,9 @@ class TeacherApp : public std::enable_shared_from_this<TeacherApp> {
     is_announced_ = true;
     service_.Ready();
     if (options_.ready_file.empty()) return absl::OkStatus();
-    const nlohmann::ordered_json ready = {
-        {"http_port", http_->port()}, {"grpc_port", grpc_->port()}, {"pid", ::getpid()}};
+    const nlohmann::ordered_json ready = {{"http_port", listeners_.http_port()},
+                                          {"grpc_port", listeners_.grpc_port()},
+                                          {"pid", ::getpid()}};
     const absl::Status written = WriteFileAtomically(options_.ready_file, ready.dump() + "\n");
     return written.ok() ? written : Internal("ready_file: ", written.message());
   }
@@ -260,7 +197,7 @@ class TeacherApp : public std::enable_shared_from_this<TeacherApp> {
 
   // Loads keys and certificates again and reopens the access log.
   void Reopen() {
-    absl::Status reopened = LoadSecrets();
+    absl::Status reopened = listeners_.LoadSecrets();
     if (access_log_ != nullptr) reopened.Update(access_log_->Reopen());
     if (reopened.ok()) return LogInfo("keys, certificates and the access log were reopened");
     LogError("reload failed; the previous keys, certificates or log stay in use",
@@ -271,7 +208,7 @@ class TeacherApp : public std::enable_shared_from_this<TeacherApp> {
   // or of the device. Logs the failure.
   std::optional<int> FatalFailure() {
     if (load_failure_code_ != 0) return load_failure_code_;
-    if (const char* listener = failed_listener_) {
+    if (const char* listener = listeners_.failed()) {
       LogError("a listener can no longer accept connections", {{"listener", listener}});
       return kExitInternal;
     }
@@ -289,7 +226,7 @@ class TeacherApp : public std::enable_shared_from_this<TeacherApp> {
     canary_.Follow(state_.model());
     canary_.Tick();
     state_.heap_trim().Tick(absl::Now());
-    grpc_->UpdateHealth();
+    listeners_.UpdateHealth();
     ReportReadiness();
   }
 
@@ -310,7 +247,7 @@ class TeacherApp : public std::enable_shared_from_this<TeacherApp> {
   void AnnounceEnd() {
     service_.Stopping();
     state_.SetLeaving();
-    grpc_->UpdateHealth();
+    listeners_.UpdateHealth();
     if (state_.model() != nullptr) absl::SleepFor(absl::Seconds(options_.drain_delay));
   }
 
@@ -318,18 +255,16 @@ class TeacherApp : public std::enable_shared_from_this<TeacherApp> {
     const absl::Time deadline = absl::Now() + timeout;
     end_watch_->set_waits_for("the listeners' watch");
     end_watch_->Start(timeout + kEndGrace);
-    watch_.reset();
+    listeners_.StopWatch();
     state_.SetDraining();
-    grpc_->UpdateHealth();
+    listeners_.UpdateHealth();
     if (const auto model = state_.model()) {
       model->engine->Drain(deadline);
       const EngineStats stats = model->engine->stats();
       end_watch_->set_waits_for(
           stats.num_running + stats.num_waiting > 0 ? kEngineStep : "calls that are not answered");
     }
-    const absl::Time answers_end = std::max(deadline, absl::Now() + kAnswerGrace);
-    grpc_->Shutdown(answers_end);
-    http_->Shutdown(answers_end);
+    listeners_.Shutdown(std::max(deadline, absl::Now() + kAnswerGrace));
     EndLoading();
     // The engine of a model that could not be served ends only after its step.
     if (load_failure_code_ != 0) end_watch_->set_waits_for(kEngineStep);
@@ -360,12 +295,7 @@ class TeacherApp : public std::enable_shared_from_this<TeacherApp> {
   PolicyUpdates policy_;  // used if the weights are replaced
   // The loading thread uses it before load_ended_, the main thread after.
   CanaryRunner canary_;
-  ApiKeys keys_;
-  TlsFiles tls_;
-  std::unique_ptr<HttpServer> http_;
-  std::unique_ptr<GrpcServer> grpc_;
-  std::unique_ptr<ListenerWatch> watch_;
-  std::atomic<const char*> failed_listener_{nullptr};  // "HTTP" or "gRPC" once it has failed
+  TeacherListeners listeners_;
   std::atomic<bool> load_ended_{false};
   std::atomic<int> load_failure_code_{0};
   ServiceManager service_;
