@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "common/base/log.h"
-#include "trainer/control/repeated_signals.h"
+#include "common/base/service/repeated_signals.h"
 
 namespace taopd {
 namespace {

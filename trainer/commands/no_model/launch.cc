@@ -23,12 +23,12 @@
 #include "common/base/exit_code.h"
 #include "common/base/file_descriptor.h"
 #include "common/base/log.h"
+#include "common/base/service/repeated_signals.h"
 #include "common/dist/rendezvous.h"
 #include "common/dist/rendezvous_addresses.h"
 #include "common/dist/watch_token.h"
 #include "trainer/cli/config_flags.h"
 #include "trainer/cli/subcommand.h"
-#include "trainer/control/repeated_signals.h"
 
 namespace taopd {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/control/repeated_signals.h"
+#include "common/base/service/repeated_signals.h"
 
 #include <gtest/gtest.h>
 
