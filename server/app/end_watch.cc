@@ -8,18 +8,9 @@
 
 namespace taopd {
 
-EndWatch::~EndWatch() {
-  {
-    absl::MutexLock lock(&mutex_);
-    is_stopped_ = true;
-  }
-  if (thread_.joinable()) thread_.join();
-}
-
 void EndWatch::Start(absl::Duration timeout) {
-  thread_ = std::thread([this, timeout] {
-    absl::MutexLock lock(&mutex_);
-    if (mutex_.AwaitWithTimeout(absl::Condition(&is_stopped_), timeout)) return;
+  thread_ = std::jthread([this, timeout] {
+    if (stopped_.WaitForNotificationWithTimeout(timeout)) return;
     LogError("ending the process, which did not end by itself",
              {{"waits_for", std::string(waits_for_.load())},
               {"seconds", absl::ToDoubleSeconds(timeout)}});

@@ -3,7 +3,7 @@
 // wait for them forever.
 #pragma once
 
-#include <absl/synchronization/mutex.h>
+#include <absl/synchronization/notification.h>
 #include <absl/time/time.h>
 
 #include <atomic>
@@ -15,7 +15,7 @@ namespace taopd {
 class EndWatch {
  public:
   // Stops the watch.
-  ~EndWatch();
+  ~EndWatch() { stopped_.Notify(); }
   // Ends the process with kExitInternal and a line in the log once `timeout` has passed, unless the
   // object is destroyed before. Call it once.
   void Start(absl::Duration timeout);
@@ -24,9 +24,8 @@ class EndWatch {
 
  private:
   std::atomic<const char*> waits_for_{"nothing"};
-  absl::Mutex mutex_;
-  bool is_stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;
+  absl::Notification stopped_;
+  std::jthread thread_;  // last, because it uses the other members
 };
 
 }  // namespace taopd
