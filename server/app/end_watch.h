@@ -1,17 +1,20 @@
-// Ends a process that does not end by itself. A step of the engine that never returns (a device
-// hangs, or a rank was stopped) holds threads that nothing can interrupt, and an orderly end would
-// wait for them forever.
+// Ends a process that does not end by itself, or that is asked again to end. A step of the engine
+// that never returns (a device hangs, or a rank was stopped) holds threads that nothing can
+// interrupt, and an orderly end would wait for them forever.
 #pragma once
 
 #include <absl/synchronization/notification.h>
 #include <absl/time/time.h>
+#include <signal.h>
 
 #include <atomic>
 #include <thread>
 
+#include "common/base/service/repeated_signals.h"
+
 namespace taopd {
 
-// Thread-safe, apart from Start.
+// Thread-safe, apart from Start and EndAtNewRequest.
 class EndWatch {
  public:
   // Stops the watch.
@@ -21,11 +24,14 @@ class EndWatch {
   void Start(absl::Duration timeout);
   // Sets the work that the line names as the reason for the wait. `what` must be a string literal.
   void set_waits_for(const char* what) { waits_for_ = what; }
+  // Takes `signals`, which all threads must block, from here on. The first one that is not the same
+  // request as that of `requested_at` ends the process by its default action. Call it once.
+  void EndAtNewRequest(const sigset_t& signals, RepeatedSignals::Time requested_at);
 
  private:
   std::atomic<const char*> waits_for_{"nothing"};
   absl::Notification stopped_;
-  std::jthread thread_;  // last, because it uses the other members
+  std::jthread timeout_thread_, signal_thread_;  // last, because they use the other members
 };
 
 }  // namespace taopd

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <exception>
 #include <nlohmann/json.hpp>
@@ -88,9 +89,8 @@ class TeacherApp : public std::enable_shared_from_this<TeacherApp> {
     loader_ = std::thread([self = shared_from_this()] { self->Load(); });
     service_.WatchWith([this] { return state_.Alive().ok(); });
     const int exit_code = WaitForEnd(signals);
-    // From here on a second signal has its default effect and ends the process.
     sigdelset(&signals, SIGHUP);
-    ::pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+    end_watch_->EndAtNewRequest(signals, std::chrono::steady_clock::now());
     if (exit_code == kExitOk) AnnounceEnd();
     Drain(exit_code == kExitOk ? absl::Seconds(options_.shutdown_timeout)
                                : std::min(absl::Seconds(options_.shutdown_timeout), kFailedDrain));

@@ -2,6 +2,7 @@
 
 #include <absl/synchronization/notification.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "common/base/exit_code.h"
 
@@ -17,6 +18,16 @@ TEST(EndWatchTest, EndsAProcessThatWaitsForever) {
     absl::Notification().WaitForNotification();
   };
   EXPECT_EXIT(hang(), ::testing::ExitedWithCode(kExitInternal), "did not end by itself.*a step");
+  const auto hang_until_signal = [] {
+    sigset_t signals;
+    sigfillset(&signals);
+    ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+    EndWatch watch;
+    watch.EndAtNewRequest(signals, std::chrono::steady_clock::now() - std::chrono::seconds(5));
+    ::kill(::getpid(), SIGTERM);
+    absl::Notification().WaitForNotification();
+  };
+  EXPECT_EXIT(hang_until_signal(), ::testing::KilledBySignal(SIGTERM), "");
 }
 
 TEST(EndWatchTest, EndsWithItsObject) {

@@ -156,6 +156,7 @@ TEST_F(TeacherAppTest, AcceptedWorkIsAnsweredBeforeTheEnd) {
   // Draining has begun when health fails; a new request is then refused.
   while (client_->Get("/health")->status == 200) std::this_thread::yield();
   EXPECT_EQ(Complete(), 503);
+  ::kill(::getpid(), SIGTERM);  // the second of a pair
   fake_.engine->Hold(false);
   call.join();
   EXPECT_EQ(WaitForEnd(), kExitOk);
