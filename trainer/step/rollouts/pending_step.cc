@@ -174,8 +174,9 @@ absl::Status ReadNumbers(NumberListReader& reader, PendingStep* step) {
 // Returns the first of the `changed` settings and facts that would give scores or rewards other
 // values, or an empty text.
 std::string ChangedSettingOfScores(TrainConfig config, const std::vector<std::string>& changed) {
-  for (const std::string& name : changed)
+  for (const std::string& name : changed) {
     if (name.starts_with("teacher_")) return name;  // a fact of FactsOfTeacher
+  }
   const SettingTable table = DescribeSettings(config);
   for (const Setting& setting : table.settings()) {
     if (!setting.decides_scores) continue;
@@ -194,8 +195,9 @@ std::string ChangedSettingOfRollouts(const TrainConfig& config,
   std::set<std::string> deciding = {"data_fingerprint", "data.train_batch_size", "data.shuffle",
                                     "data.max_response_length", "rollout.n"};
   if (config.data.shuffle) deciding.insert("run.seed");
-  for (const std::string& name : changed)
+  for (const std::string& name : changed) {
     if (deciding.contains(name)) return name;
+  }
   return "";
 }
 
