@@ -93,7 +93,7 @@ std::vector<int32_t> SupportOf(const Options& options, uint32_t traits,
   std::vector<int32_t> support = cpu::LargestIds(log_q, options.k);
   if (options.support == Options::Support::kTeacher) return support;
   for (int32_t id : cpu::LargestIds(logits, options.k)) {
-    if (std::find(support.begin(), support.end(), id) == support.end()) support.push_back(id);
+    if (std::ranges::find(support, id) == support.end()) support.push_back(id);
   }
   return support;
 }
@@ -104,7 +104,7 @@ TrajectoryPoint MakePoint(int64_t step, const std::vector<double>& logits,
   const std::vector<double> log_p = cpu::LogSoftmax(logits);
   for (int32_t v = 0; v < kNumArms; ++v) {
     point.full_kl += std::exp(log_p[v]) * (log_p[v] - log_q[v]);
-    if (std::find(support.begin(), support.end(), v) == support.end()) {
+    if (std::ranges::find(support, v) == support.end()) {
       point.student_tail += std::exp(log_p[v]);
     }
   }
@@ -204,7 +204,7 @@ absl::StatusOr<Result> RunBandit(const std::vector<std::string>& objectives,
   result.teacher_support = cpu::LargestIds(teacher.log_q, options.k);
   for (int32_t v = 0; v < kNumArms; ++v) {
     const auto& support = result.teacher_support;
-    const bool inside = std::find(support.begin(), support.end(), v) != support.end();
+    const bool inside = std::ranges::find(support, v) != support.end();
     if (!inside) result.teacher_tail += result.teacher[v];
   }
 

@@ -72,9 +72,8 @@ Eigen SymmetricEigen(Matrix matrix) {
   }
   std::vector<size_t> order(n);
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](size_t left, size_t right) {
-    return matrix[left][left] > matrix[right][right];
-  });
+  std::ranges::stable_sort(
+      order, [&](size_t left, size_t right) { return matrix[left][left] > matrix[right][right]; });
   Eigen eigen;
   for (size_t i : order) {
     eigen.values.push_back(matrix[i][i]);
@@ -102,8 +101,8 @@ Plane PrincipalPlane(const std::vector<std::vector<double>>& points) {
   const double total = std::accumulate(eigen.values.begin(), eigen.values.end(), 0.0);
   for (int axis = 0; axis < 2; ++axis) {
     std::vector<double>& vector = eigen.vectors[axis];
-    const auto largest = std::max_element(
-        vector.begin(), vector.end(), [](double x, double y) { return std::abs(x) < std::abs(y); });
+    const auto largest = std::ranges::max_element(
+        vector, [](double x, double y) { return std::abs(x) < std::abs(y); });
     if (*largest < 0) {
       for (double& x : vector) x = -x;
     }

@@ -100,7 +100,7 @@ absl::StatusOr<std::vector<CheckpointRef>> ListCheckpoints(const std::string& di
       all.push_back({position->first, position->second, dir + "/" + name});
     }
   }
-  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
+  std::ranges::sort(all, [](const auto& a, const auto& b) {
     return std::pair(a.step, a.mini_batch) < std::pair(b.step, b.mini_batch);
   });
   return all;

@@ -150,7 +150,7 @@ void WarnOfEndTokens(const TeacherInfo& teacher, const Student& student) {
   const auto missing = [&](const std::vector<int32_t>& from, const std::vector<int32_t>& in) {
     std::string names;
     for (const int32_t id : from) {
-      if (std::find(in.begin(), in.end(), id) != in.end()) continue;
+      if (std::ranges::find(in, id) != in.end()) continue;
       names += Concat(names.empty() ? "" : ", ", id);
       if (student.tokenizer) names += Concat(" ", student.tokenizer->IdToToken(id));
     }

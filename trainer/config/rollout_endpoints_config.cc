@@ -47,7 +47,7 @@ absl::Status CheckRolloutEndpoints(const RolloutEndpointsConfig& config) {
   TAOPD_RETURN_IF_ERROR(config.CheckAccess("rollout"));
   for (const std::string& endpoint : config.eval_endpoints) {
     const std::vector<std::string>& all = config.endpoints;
-    if (std::find(all.begin(), all.end(), endpoint) != all.end()) {
+    if (std::ranges::find(all, endpoint) != all.end()) {
       return InvalidArgument("rollout.eval_endpoints: ", endpoint,
                              " is one of rollout.endpoints, too; a server has one version of the "
                              "weights at a time");

@@ -9,7 +9,7 @@ namespace taopd {
 namespace {
 
 bool IsTeacherName(const std::string& name) {
-  return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+  return !name.empty() && std::ranges::all_of(name, [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
            c == '-';
   });
@@ -98,7 +98,7 @@ absl::Status CheckKinds(const TeacherConfig& teacher,
 
 bool HasSelfTeacher(const TeacherConfig& teacher, const std::vector<TeacherEntryConfig>& teachers) {
   return teacher.kind == TeacherKind::kSelf ||
-         std::any_of(teachers.begin(), teachers.end(), [](const TeacherEntryConfig& entry) {
+         std::ranges::any_of(teachers, [](const TeacherEntryConfig& entry) {
            return entry.kind == TeacherKind::kSelf;
          });
 }

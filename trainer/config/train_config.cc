@@ -149,8 +149,7 @@ absl::Status CheckTeacherPrompt(const TrainConfig& config) {
   }
   if (!words.Has(kSibling)) return absl::OkStatus();
   const std::vector<std::string> names = words.Names();
-  const int64_t sibling_tokens =
-      std::count(names.begin(), names.end(), kSibling) * data.max_response_length;
+  const int64_t sibling_tokens = std::ranges::count(names, kSibling) * data.max_response_length;
   if (data.MaxTeacherPromptLength() <= sibling_tokens) {
     return InvalidArgument("data.max_teacher_prompt_length = ", data.max_teacher_prompt_length,
                            ": leaves no room beside the ", sibling_tokens,

@@ -129,7 +129,7 @@ std::string SampleText(const Json& sample) {
 LengthHistogram MeasureLengths(std::vector<int64_t> lengths) {
   LengthHistogram histogram;
   if (lengths.empty()) return histogram;
-  std::sort(lengths.begin(), lengths.end());
+  std::ranges::sort(lengths);
   const size_t count = lengths.size();
   histogram.min = lengths.front();
   histogram.max = lengths.back();
@@ -141,8 +141,8 @@ LengthHistogram MeasureLengths(std::vector<int64_t> lengths) {
   while (histogram.max / width - histogram.min / width >= static_cast<int64_t>(kMaxBins))
     width *= 2;
   for (int64_t low = histogram.min / width * width; low <= histogram.max; low += width) {
-    const auto begin = std::lower_bound(lengths.begin(), lengths.end(), low);
-    const auto end = std::lower_bound(lengths.begin(), lengths.end(), low + width);
+    const auto begin = std::ranges::lower_bound(lengths, low);
+    const auto end = std::ranges::lower_bound(lengths, low + width);
     histogram.bins.push_back({low, low + width, end - begin});
   }
   return histogram;

@@ -41,7 +41,7 @@ absl::Status CheckMessages(const Json& messages, const std::string& key) {
 PromptReader::PromptSpec PromptReader::TeacherSpec(const DatasetOptions& options) {
   const TeacherPromptOptions& teacher = options.teacher;
   const std::vector<std::string> names = teacher.row_template.Names();
-  const int64_t num_siblings = std::count(names.begin(), names.end(), std::string(kSibling));
+  const int64_t num_siblings = std::ranges::count(names, std::string(kSibling));
   return {teacher.key.empty() ? options.prompt_key : teacher.key, teacher.row_template,
           teacher.max_length - teacher.sibling_length * num_siblings, /*is_teachers=*/true};
 }
@@ -294,7 +294,7 @@ absl::Status PromptReader::StoreTeacherPrompt(PromptRecord read, TeacherPrompt* 
     ++num_marks;
   const std::vector<std::string> names = options_.teacher.row_template.Names();
   prompt->has_sibling = options_.teacher.row_template.Has(kSibling);
-  if (prompt->has_sibling && num_marks != std::count(names.begin(), names.end(), kSibling)) {
+  if (prompt->has_sibling && num_marks != std::ranges::count(names, kSibling)) {
     return InvalidArgument("the teacher's prompt: the row's own text contains ", kSiblingMark,
                            ", which stands for a response");
   }

@@ -12,7 +12,7 @@ std::string NameAt(const std::string& text, size_t at) {
   const size_t end = text.find('}', at);
   if (end == std::string::npos) return "";
   std::string name = text.substr(at + 1, end - at - 1);
-  const bool is_name = std::all_of(name.begin(), name.end(), [](char c) {
+  const bool is_name = std::ranges::all_of(name, [](char c) {
     return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.';
   });
   return is_name ? name : "";
@@ -50,8 +50,8 @@ std::vector<std::string> RowTemplate::Names() const {
 }
 
 bool RowTemplate::Has(const std::string& name) const {
-  return std::any_of(pieces_.begin(), pieces_.end(),
-                     [&](const Piece& piece) { return piece.is_name && piece.text == name; });
+  return std::ranges::any_of(
+      pieces_, [&](const Piece& piece) { return piece.is_name && piece.text == name; });
 }
 
 absl::StatusOr<std::string> RowTemplate::Fill(

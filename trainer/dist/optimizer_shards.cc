@@ -74,8 +74,7 @@ absl::StatusOr<ShardFiles> OpenShards(const std::string& dir) {
   }
   if (shards.files.empty()) return DataLoss(dir, " holds no shards of an optimizer");
   for (auto& [name, chunks] : shards.chunks) {
-    std::sort(chunks.begin(), chunks.end(),
-              [](const Chunk& a, const Chunk& b) { return a.begin < b.begin; });
+    std::ranges::sort(chunks, [](const Chunk& a, const Chunk& b) { return a.begin < b.begin; });
   }
   return shards;
 }
@@ -142,9 +141,8 @@ absl::Status ReadOptimizerShards(const std::string& dir, AdamW* optimizer) {
   std::vector<AdamW::StateSlice> state = optimizer->State();
   // Returns whether the files have tensors of this kind; if not, removes those of `state`.
   const auto has = [&](const char* kind) {
-    const bool found =
-        std::any_of(shards.chunks.begin(), shards.chunks.end(),
-                    [&](const auto& tensor) { return tensor.first.starts_with(kind); });
+    const bool found = std::ranges::any_of(
+        shards.chunks, [&](const auto& tensor) { return tensor.first.starts_with(kind); });
     if (!found)
       std::erase_if(state, [&](const auto& slice) { return slice.name.starts_with(kind); });
     return found;

@@ -78,7 +78,7 @@ Interval BootstrapInterval(const std::vector<std::vector<double>>& strata, uint6
       mean += sum / static_cast<double>(stratum.size()) / static_cast<double>(strata.size());
     }
   }
-  std::sort(means.begin(), means.end());
+  std::ranges::sort(means);
   const auto at = [&](double share) {
     return means[static_cast<size_t>(share * static_cast<double>(num_resamples - 1))];
   };

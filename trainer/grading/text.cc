@@ -36,7 +36,7 @@ std::string LowerCase(std::string_view text) { return absl::AsciiStrToLower(View
 
 size_t NumCharacters(std::string_view text) {
   return static_cast<size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return !ContinuesCharacter(c); }));
+      std::ranges::count_if(text, [](char c) { return !ContinuesCharacter(c); }));
 }
 
 std::optional<std::string> LastMatch(std::string_view text, const RE2& pattern) {

@@ -112,8 +112,7 @@ std::vector<GuardAlarm> CollapseGuard::Observe(int64_t step, const Metrics& metr
     pauses_ |= check.rule->action == GuardAction::kPause && num_in_a_row_[i] == config_.patience;
   }
   AddToBaselines(watched);
-  const bool is_good = std::all_of(num_in_a_row_.begin(), num_in_a_row_.end(),
-                                   [](int64_t count) { return count == 0; });
+  const bool is_good = std::ranges::all_of(num_in_a_row_, [](int64_t count) { return count == 0; });
   if (is_good) last_good_step_ = step;
   return alarms;
 }
@@ -132,8 +131,7 @@ absl::Status CollapseGuard::Restore(const std::string& state) {
   const auto is_list = [&](const char* name, size_t size) {
     if (!values.contains(name) || !values[name].is_array() || values[name].size() != size)
       return false;
-    return std::all_of(values[name].begin(), values[name].end(),
-                       [](const json& value) { return value.is_number(); });
+    return std::ranges::all_of(values[name], [](const json& value) { return value.is_number(); });
   };
   if (!values.is_object() || !values.contains("last_good_step") ||
       !values["last_good_step"].is_number_integer() || !is_list("baseline_sums", kNumWatched) ||

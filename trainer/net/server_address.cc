@@ -22,7 +22,7 @@ bool IsPathCharacter(char c) { return c > ' ' && c < 127 && c != '?' && c != '#'
 bool IsHost(const std::string& host) {
   const bool is_bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
   return is_bracketed ? std::all_of(host.begin() + 1, host.end() - 1, IsAddressCharacter)
-                      : !host.empty() && std::all_of(host.begin(), host.end(), IsHostCharacter);
+                      : !host.empty() && std::ranges::all_of(host, IsHostCharacter);
 }
 
 }  // namespace
@@ -33,7 +33,7 @@ absl::StatusOr<ServerAddress> ParseServerAddress(std::string text, bool tls, boo
   if (const size_t slash = text.find('/'); is_http && slash != std::string::npos) {
     server.prefix = text.substr(slash);
     text.resize(slash);
-    if (!std::all_of(server.prefix.begin(), server.prefix.end(), IsPathCharacter))
+    if (!std::ranges::all_of(server.prefix, IsPathCharacter))
       return InvalidArgument("has a malformed path");
     while (server.prefix.ends_with('/')) server.prefix.pop_back();
   }
@@ -56,10 +56,10 @@ absl::StatusOr<ServerAddress> ParseServerAddress(std::string text, bool tls, boo
 
 absl::Status CheckTlsUse(const std::vector<ServerAddress>& servers,
                          const ClientCredentials& credentials) {
-  const auto plain = std::find_if(servers.begin(), servers.end(),
-                                  [](const ServerAddress& server) { return !server.tls; });
-  const bool any_tls = std::any_of(servers.begin(), servers.end(),
-                                   [](const ServerAddress& server) { return server.tls; });
+  const auto plain =
+      std::ranges::find_if(servers, [](const ServerAddress& server) { return !server.tls; });
+  const bool any_tls =
+      std::ranges::any_of(servers, [](const ServerAddress& server) { return server.tls; });
   const bool has_files = !credentials.tls_ca_file.empty() || !credentials.tls_cert_file.empty();
   if (has_files && !any_tls) {
     return InvalidArgument(

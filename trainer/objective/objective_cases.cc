@@ -42,7 +42,7 @@ bool IsKnownField(const std::string& field) {
   for (const ObjectiveParameter& parameter : kObjectiveParameters) {
     if (parameter.name == field) return true;
   }
-  return std::find(kKnownFields.begin(), kKnownFields.end(), field) != kKnownFields.end();
+  return std::ranges::find(kKnownFields, field) != kKnownFields.end();
 }
 
 bool Has(const Json& json, const char* field) {

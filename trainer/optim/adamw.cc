@@ -163,8 +163,8 @@ absl::Status AdamW::Load(const std::string& path) {
   TAOPD_ASSIGN_OR_RETURN(const int64_t num_updates, NumUpdatesOf(*file));
   const auto& tensors = file->tensors();
   const auto has = [&](const char* kind) {
-    return std::any_of(tensors.begin(), tensors.end(),
-                       [&](const auto& tensor) { return tensor.first.starts_with(kind); });
+    return std::ranges::any_of(tensors,
+                               [&](const auto& tensor) { return tensor.first.starts_with(kind); });
   };
   const bool has_masters = has(kMasterPrefix), has_averages = has(kAveragePrefix);
   const auto shapes = SavedShapes(has_masters, has_averages);

@@ -42,7 +42,7 @@ ParameterLayout::ParameterLayout(const std::vector<NamedSize>& parameters,
                       LayerOfParameter(parameter.name, num_layers)});
   }
   // Within a layer, the parameters that the forward pass uses last come first.
-  std::sort(slots_.begin(), slots_.end(), [](const ParameterSlot& a, const ParameterSlot& b) {
+  std::ranges::sort(slots_, [](const ParameterSlot& a, const ParameterSlot& b) {
     return a.layer != b.layer ? a.layer > b.layer : a.position > b.position;
   });
 
@@ -130,7 +130,7 @@ std::vector<ParameterPiece> ParameterLayout::Pieces(const std::vector<FlatRange>
       pieces.push_back({slot.position, offset, end - begin, begin});
     }
   }
-  std::sort(pieces.begin(), pieces.end(), [](const ParameterPiece& a, const ParameterPiece& b) {
+  std::ranges::sort(pieces, [](const ParameterPiece& a, const ParameterPiece& b) {
     return a.position != b.position ? a.position < b.position : a.offset < b.offset;
   });
   return pieces;

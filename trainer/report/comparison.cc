@@ -35,9 +35,8 @@ std::vector<std::string> Differing(const std::vector<RunRecord>& runs) {
   for (const RunRecord& run : runs) {
     for (const auto& [path, value] : run.settings) {
       if (IsNeverCompared(path) || !seen.insert(path).second) continue;
-      const bool differs = std::any_of(runs.begin(), runs.end(), [&](const RunRecord& other) {
-        return other.SettingValue(path) != value;
-      });
+      const bool differs = std::ranges::any_of(
+          runs, [&](const RunRecord& other) { return other.SettingValue(path) != value; });
       if (differs) paths.push_back(path);
     }
   }
@@ -48,9 +47,8 @@ using Groups = std::vector<std::vector<size_t>>;  // indices of runs
 
 bool RepeatsASeed(const std::vector<size_t>& group, const std::vector<RunRecord>& runs) {
   std::set<std::string> seeds;
-  return !std::all_of(group.begin(), group.end(), [&](size_t run) {
-    return seeds.insert(runs[run].SettingValue(kSeed)).second;
-  });
+  return !std::ranges::all_of(
+      group, [&](size_t run) { return seeds.insert(runs[run].SettingValue(kSeed)).second; });
 }
 
 // Splits the groups for which `splits` holds, by the runs' values of `key`.
@@ -69,7 +67,7 @@ Groups Split(const Groups& groups, const Splits& splits, const Key& key) {
       parts[place->second].push_back(run);
     }
   }
-  std::sort(parts.begin(), parts.end());
+  std::ranges::sort(parts);
   return parts;
 }
 

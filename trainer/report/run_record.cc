@@ -146,8 +146,7 @@ absl::Status ReadSummary(const std::string& path, RunRecord* run) {
 }
 
 bool HasValues(const Series& series) {
-  return std::any_of(series.begin(), series.end(),
-                     [](const Point& point) { return std::isfinite(point.value); });
+  return std::ranges::any_of(series, [](const Point& point) { return std::isfinite(point.value); });
 }
 
 using Path = std::vector<std::string>;
@@ -166,7 +165,7 @@ void RemoveCommonPrefix(std::vector<Path>* paths) {
   const auto cut = [&](const Path& path) {
     return path.size() > 1 && path.front() == paths->front().front();
   };
-  while (std::all_of(paths->begin(), paths->end(), cut)) {
+  while (std::ranges::all_of(*paths, cut)) {
     for (Path& path : *paths) path.erase(path.begin());
   }
 }
@@ -175,7 +174,7 @@ void RemoveCommonSuffix(std::vector<Path>* paths) {
   const auto cut = [&](const Path& path) {
     return path.size() > 1 && path.back() == paths->front().back();
   };
-  while (std::all_of(paths->begin(), paths->end(), cut)) {
+  while (std::ranges::all_of(*paths, cut)) {
     for (Path& path : *paths) path.pop_back();
   }
 }
@@ -188,8 +187,8 @@ const Series* RunRecord::Find(const std::string& metric) const {
 }
 
 bool RunRecord::RecordedAnything() const {
-  return std::any_of(series.begin(), series.end(),
-                     [](const auto& recorded) { return HasValues(recorded.second); });
+  return std::ranges::any_of(series,
+                             [](const auto& recorded) { return HasValues(recorded.second); });
 }
 
 int64_t RunRecord::LastStep() const {
@@ -206,8 +205,8 @@ std::optional<double> RunRecord::Summary(const std::string& key) const {
 }
 
 std::string RunRecord::SettingValue(const std::string& path) const {
-  const auto found = std::find_if(settings.begin(), settings.end(),
-                                  [&](const auto& setting) { return setting.first == path; });
+  const auto found =
+      std::ranges::find_if(settings, [&](const auto& setting) { return setting.first == path; });
   return found == settings.end() ? "" : found->second;
 }
 

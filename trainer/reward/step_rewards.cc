@@ -11,7 +11,7 @@ std::vector<double> Advantages(const std::vector<double>& rewards, RewardBaselin
                                RewardScale scale) {
   if (baseline == RewardBaseline::kNone) return rewards;
   std::vector<double> advantages(rewards.size(), 0.0);
-  const auto [low, high] = std::minmax_element(rewards.begin(), rewards.end());
+  const auto [low, high] = std::ranges::minmax_element(rewards);
   // The mean of equal numbers may be rounded.
   if (rewards.empty() || *low == *high) return advantages;
   const auto n = static_cast<double>(rewards.size());

@@ -212,8 +212,7 @@ std::vector<bool> ScoredBatch::scored() const {
 
 absl::Status ScoredBatch::AllGenerated() const {
   absl::MutexLock lock(&mutex_);
-  const bool is_whole =
-      std::all_of(generated_.begin(), generated_.end(), [](bool flag) { return flag; });
+  const bool is_whole = std::ranges::all_of(generated_, [](bool flag) { return flag; });
   return is_whole ? absl::OkStatus() : error_;
 }
 

@@ -60,8 +60,8 @@ absl::Status CheckSameAdapters(const std::string& adapter_dir, const LoraConfig&
   TAOPD_ASSIGN_OR_RETURN(std::vector<std::string> modules,
                          ResolveTargetModules(wanted.target_modules, decoder.config()));
   std::vector<std::string> saved_modules = found.target_modules;
-  std::sort(modules.begin(), modules.end());
-  std::sort(saved_modules.begin(), saved_modules.end());
+  std::ranges::sort(modules);
+  std::ranges::sort(saved_modules);
   if (modules != saved_modules) {
     return InvalidArgument("lora.target_modules are others than those of the adapter in ",
                            adapter_dir, ": ", NamesText(saved_modules));

@@ -46,13 +46,12 @@ bool EndpointPool::IsOpen(const Endpoint& endpoint, absl::Time now) const {
 }
 
 bool EndpointPool::AnyOpen(absl::Time now) const {
-  return std::any_of(endpoints_.begin(), endpoints_.end(),
-                     [&](const Endpoint& e) { return IsOpen(e, now); });
+  return std::ranges::any_of(endpoints_, [&](const Endpoint& e) { return IsOpen(e, now); });
 }
 
 bool EndpointPool::AnyClosed(absl::Time now) const {
-  return std::any_of(endpoints_.begin(), endpoints_.end(),
-                     [&](const Endpoint& e) { return e.is_failing || e.paused_until > now; });
+  return std::ranges::any_of(
+      endpoints_, [&](const Endpoint& e) { return e.is_failing || e.paused_until > now; });
 }
 
 bool EndpointPool::AnotherIsOpen(size_t index, absl::Time now) const {
@@ -64,7 +63,7 @@ bool EndpointPool::AnotherIsOpen(size_t index, absl::Time now) const {
 }
 
 bool EndpointPool::AllRefuse() const {
-  return std::all_of(endpoints_.begin(), endpoints_.end(), [](const Endpoint& e) {
+  return std::ranges::all_of(endpoints_, [](const Endpoint& e) {
     return e.is_failing && e.refusal != absl::StatusCode::kOk;
   });
 }
@@ -142,8 +141,8 @@ void EndpointPool::SetFailing(size_t index, const absl::Status& error, absl::Tim
     return;  // the attempt began before the endpoint was closed, so the pause does not grow
   }
   endpoint.probe_at = now + backoff_->PauseAfter(++endpoint.num_failed_probes);
-  const bool all_fail = std::all_of(endpoints_.begin(), endpoints_.end(),
-                                    [](const Endpoint& e) { return e.is_failing; });
+  const bool all_fail =
+      std::ranges::all_of(endpoints_, [](const Endpoint& e) { return e.is_failing; });
   if (all_fail && outage_since_ == absl::InfiniteFuture()) outage_since_ = now;
 }
 

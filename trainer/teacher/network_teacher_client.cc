@@ -52,7 +52,7 @@ class NetworkTeacherClient final : public TeacherClient {
       const absl::Duration left = deadline - clock_->Now();
       const auto answers = transport_->AskAll(std::clamp(left, absl::Milliseconds(1), limit));
       TAOPD_RETURN_IF_ERROR(RecordAnswers(answers, &reasons));
-      if (std::any_of(answers.begin(), answers.end(), [](const auto& a) { return a.ok(); })) {
+      if (std::ranges::any_of(answers, [](const auto& a) { return a.ok(); })) {
         TAOPD_ASSIGN_OR_RETURN(const TeacherInfo info, Agree(answers));
         client_.SetInfo(info);
         return info;

@@ -23,7 +23,7 @@ void LowerLimits(const TeacherInfo& info, TeacherInfo* all) {
   all->has_stable_scores &= info.has_stable_scores;
   for (const int32_t id : info.eos_token_ids) {
     std::vector<int32_t>& ids = all->eos_token_ids;
-    if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
+    if (std::ranges::find(ids, id) == ids.end()) ids.push_back(id);
   }
 }
 

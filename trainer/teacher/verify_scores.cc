@@ -48,8 +48,8 @@ absl::Status VerifyIds(const Row& row, int64_t end_of_ids, std::vector<int32_t>*
     }
   }
   scratch->assign(row.ids_k.begin(), row.ids_k.end());
-  std::sort(scratch->begin(), scratch->end());
-  const auto twice = std::adjacent_find(scratch->begin(), scratch->end());
+  std::ranges::sort(*scratch);
+  const auto twice = std::ranges::adjacent_find(*scratch);
   if (twice != scratch->end()) return BadRow(row, "id ", *twice, " occurs twice");
   return absl::OkStatus();
 }
@@ -62,7 +62,7 @@ double MassOfIds(const Row& row) {
 
 // Returns the log-prob of an id, if it is among the row's ids.
 std::optional<float> LogProbOfId(const Row& row, int32_t id) {
-  const auto found = std::find(row.ids_k.begin(), row.ids_k.end(), id);
+  const auto found = std::ranges::find(row.ids_k, id);
   if (found == row.ids_k.end()) return std::nullopt;
   return row.log_probs_k[found - row.ids_k.begin()];
 }

@@ -29,7 +29,7 @@ class TokenStream {
   void Push(int32_t id) {
     if (!decoder_) {
       on_text_(Concat(id, " "));
-    } else if (std::find(hidden_ids_.begin(), hidden_ids_.end(), id) == hidden_ids_.end()) {
+    } else if (std::ranges::find(hidden_ids_, id) == hidden_ids_.end()) {
       Add(decoder_->Push(id));
     }
   }

@@ -29,7 +29,7 @@ bool ReadLine(std::istream& in, std::string* line, bool* is_too_long) {
 ordered_json OtherKeys(const ordered_json& line, const std::vector<std::string>& read_keys) {
   ordered_json others = ordered_json::object();
   for (const auto& [key, value] : line.items()) {
-    if (std::find(read_keys.begin(), read_keys.end(), key) == read_keys.end()) others[key] = value;
+    if (std::ranges::find(read_keys, key) == read_keys.end()) others[key] = value;
   }
   return others;
 }
@@ -79,7 +79,7 @@ absl::Status AnswerJsonLines(const AnswerObject& answer,
 
 absl::Status CheckKeys(const ordered_json& line, std::initializer_list<std::string_view> known) {
   for (const auto& [key, value] : line.items()) {
-    if (std::find(known.begin(), known.end(), key) == known.end())
+    if (std::ranges::find(known, key) == known.end())
       return InvalidArgument("unknown key \"", key, "\"");
   }
   return absl::OkStatus();

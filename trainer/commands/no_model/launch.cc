@@ -235,8 +235,8 @@ class Launcher {
     }
   }
   int64_t num_running() const {
-    return std::count_if(processes_.begin(), processes_.end(),
-                         [](const RankProcess& process) { return !process.has_ended; });
+    return std::ranges::count_if(processes_,
+                                 [](const RankProcess& process) { return !process.has_ended; });
   }
 
   const LaunchOptions& options_;

@@ -139,8 +139,7 @@ class Comparison {
   static bool IsEquation(const Expr& e) {
     if (e.kind == ExprKind::kEq) return true;
     return e.kind == ExprKind::kAnd &&
-           std::all_of(e.args.begin(), e.args.end(),
-                       [](const ExprPtr& a) { return a->kind == ExprKind::kEq; });
+           std::ranges::all_of(e.args, [](const ExprPtr& a) { return a->kind == ExprKind::kEq; });
   }
   static const Expr& First(const Expr& e) { return e.kind == ExprKind::kAnd ? *e.args.front() : e; }
   static const Expr& Last(const Expr& e) { return e.kind == ExprKind::kAnd ? *e.args.back() : e; }
@@ -176,11 +175,10 @@ class Comparison {
     const ExprPtr gold_matrix = AsMatrix(gold), answer_matrix = AsMatrix(answer);
     if (gold_matrix || answer_matrix) {
       return gold_matrix && answer_matrix && gold_matrix->rows == answer_matrix->rows &&
-             std::equal(gold_matrix->args.begin(), gold_matrix->args.end(),
-                        answer_matrix->args.begin(), answer_matrix->args.end(),
-                        [this](const ExprPtr& a, const ExprPtr& b) {
-                          return NumbersEqual(*a, *b, budget_);
-                        });
+             std::ranges::equal(gold_matrix->args, answer_matrix->args,
+                                [this](const ExprPtr& a, const ExprPtr& b) {
+                                  return NumbersEqual(*a, *b, budget_);
+                                });
     }
     return NumbersEqual(*gold, *answer, budget_);
   }

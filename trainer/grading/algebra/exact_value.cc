@@ -68,10 +68,10 @@ std::optional<Rational> ExactFunction(const std::string& name, const std::vector
     }
     return product;
   }
-  if (name == "max") return *std::max_element(args.begin(), args.end());
-  if (name == "min") return *std::min_element(args.begin(), args.end());
+  if (name == "max") return *std::ranges::max_element(args);
+  if (name == "min") return *std::ranges::min_element(args);
   if (name == "gcd" || name == "lcm") {
-    if (!std::all_of(args.begin(), args.end(), IsWhole)) return std::nullopt;
+    if (!std::ranges::all_of(args, IsWhole)) return std::nullopt;
     BigInteger result = mp::numerator(x);
     for (const Rational& arg : args) {
       const BigInteger n = mp::numerator(arg);

@@ -47,8 +47,8 @@ ExprPtr Splice(ExprKind kind, ExprPtr left, ExprPtr right) {
 
 template <typename Predicate>
 bool Any(const Expr& e, const Predicate& predicate) {
-  return predicate(e) || std::any_of(e.args.begin(), e.args.end(),
-                                     [&](const ExprPtr& arg) { return Any(*arg, predicate); });
+  return predicate(e) ||
+         std::ranges::any_of(e.args, [&](const ExprPtr& arg) { return Any(*arg, predicate); });
 }
 
 }  // namespace
@@ -92,7 +92,7 @@ std::string CanonicalText(const Expr& e) {
   for (const ExprPtr& arg : e.args) parts.push_back(CanonicalText(*arg));
   if (e.kind == ExprKind::kAdd || e.kind == ExprKind::kMul || e.kind == ExprKind::kFiniteSet ||
       e.kind == ExprKind::kUnion || e.kind == ExprKind::kIntersection) {
-    std::sort(parts.begin(), parts.end());
+    std::ranges::sort(parts);
   }
   std::string text = "#" + std::to_string(static_cast<int>(e.kind)) + e.name;
   if (e.kind == ExprKind::kInterval) text += e.left_open ? "(" : "[";
@@ -177,8 +177,8 @@ bool IsSymbolsOnly(const Expr& e) {
       e.args[1]->number == -1) {
     return IsSymbolsOnly(*e.args[0]);
   }
-  return !e.args.empty() && std::all_of(e.args.begin(), e.args.end(),
-                                        [](const ExprPtr& arg) { return IsSymbolsOnly(*arg); });
+  return !e.args.empty() &&
+         std::ranges::all_of(e.args, [](const ExprPtr& arg) { return IsSymbolsOnly(*arg); });
 }
 
 }  // namespace taopd::grading

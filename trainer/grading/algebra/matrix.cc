@@ -12,9 +12,9 @@ constexpr int64_t kMaxNodes = 1'000'000;
 
 // Subtracts the nodes of a tree from `*num_left`. Returns false if there are more than that.
 bool TakeNodes(const Expr& e, int64_t* num_left) {
-  return --*num_left >= 0 &&
-         std::all_of(e.args.begin(), e.args.end(),
-                     [num_left](const ExprPtr& arg) { return TakeNodes(*arg, num_left); });
+  return --*num_left >= 0 && std::ranges::all_of(e.args, [num_left](const ExprPtr& arg) {
+    return TakeNodes(*arg, num_left);
+  });
 }
 
 ExprPtr MatrixProduct(const Expr& a, const Expr& b) {

@@ -201,8 +201,7 @@ class Evaluator {
   }
 
   std::optional<Complex> RealFunction(const Expr& e, const std::vector<Complex>& args) {
-    if (!std::all_of(args.begin(), args.end(), IsReal))
-      return SymbolValue(CanonicalText(e), point_);
+    if (!std::ranges::all_of(args, IsReal)) return SymbolValue(CanonicalText(e), point_);
     std::vector<Rational> exact;
     for (const Complex& arg : args) {
       const Real rounded = mp::round(arg.real());

@@ -15,8 +15,7 @@ ExprPtr PlusInfinity() { return MakeConstant(ExprKind::kInfinity); }
 
 bool HasImaginary(const Expr& e) {
   return e.kind == ExprKind::kImaginary ||
-         std::any_of(e.args.begin(), e.args.end(),
-                     [](const ExprPtr& arg) { return HasImaginary(*arg); });
+         std::ranges::any_of(e.args, [](const ExprPtr& arg) { return HasImaginary(*arg); });
 }
 
 bool IsEmpty(const RealPiece& p) {
@@ -47,7 +46,7 @@ Pieces Intersect(const Pieces& a, const Pieces& b) {
 }
 
 Pieces Merge(Pieces pieces) {
-  std::stable_sort(pieces.begin(), pieces.end(), [](const RealPiece& a, const RealPiece& b) {
+  std::ranges::stable_sort(pieces, [](const RealPiece& a, const RealPiece& b) {
     const int order = CompareReal(*a.start, *b.start).value_or(0);
     return order != 0 ? order < 0 : (!a.left_open && b.left_open);
   });
@@ -136,12 +135,11 @@ std::optional<Pieces> RealPieces(const Expr& set) {
 }
 
 bool SamePieces(const Pieces& a, const Pieces& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const RealPiece& x, const RealPiece& y) {
-                      return x.left_open == y.left_open && x.right_open == y.right_open &&
-                             CompareReal(*x.start, *y.start).value_or(1) == 0 &&
-                             CompareReal(*x.end, *y.end).value_or(1) == 0;
-                    });
+  return std::ranges::equal(a, b, [](const RealPiece& x, const RealPiece& y) {
+    return x.left_open == y.left_open && x.right_open == y.right_open &&
+           CompareReal(*x.start, *y.start).value_or(1) == 0 &&
+           CompareReal(*x.end, *y.end).value_or(1) == 0;
+  });
 }
 
 ExprPtr RelationAsSet(const Expr& relation) {

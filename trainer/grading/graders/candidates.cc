@@ -211,7 +211,7 @@ class GroupScan {
         break;
     }
     // The rightmost end comes first, then the longest match. Ties keep the order of the patterns.
-    std::stable_sort(found_.begin(), found_.end(), [](const Candidate& a, const Candidate& b) {
+    std::ranges::stable_sort(found_, [](const Candidate& a, const Candidate& b) {
       return a.end != b.end ? a.end > b.end : a.begin < b.begin;
     });
     return std::move(found_);

@@ -64,7 +64,7 @@ std::string NormalizeDapoAnswer(std::string_view answer) {
   ReplaceAll(&text, "$", "");
   std::string digits = text;
   ReplaceAll(&digits, ",", "");
-  if (!digits.empty() && std::all_of(digits.begin(), digits.end(), IsDigit)) text = digits;
+  if (!digits.empty() && std::ranges::all_of(digits, IsDigit)) text = digits;
   return Stripped(text);
 }
 

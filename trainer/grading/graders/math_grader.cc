@@ -50,8 +50,8 @@ Reading ReadLatex(const Candidate& candidate) {
       reading.value = MakeNode(ExprKind::kPercent, {reading.value});
     readings.push_back(std::move(reading));
   }
-  const bool all = std::all_of(readings.begin(), readings.end(),
-                               [](const Reading& r) { return r.value != nullptr; });
+  const bool all =
+      std::ranges::all_of(readings, [](const Reading& r) { return r.value != nullptr; });
   if (readings.size() == 1 || !all) return readings[0];
   // "1, 2 and 3"
   std::vector<ExprPtr> elements;
@@ -104,7 +104,7 @@ std::string PlainNumber(std::string_view text) {
 bool IsDecimalComma(std::string_view text) {
   const size_t comma = text.find(',');
   if (comma == std::string_view::npos || comma == 0 || comma + 3 != text.size()) return false;
-  return std::all_of(text.begin(), text.end(), [](char c) { return IsDigit(c) || c == ','; });
+  return std::ranges::all_of(text, [](char c) { return IsDigit(c) || c == ','; });
 }
 
 Reading Read(const Candidate& candidate) {

@@ -57,7 +57,7 @@ class Parser {
     return true;
   }
   static bool Among(Token token, std::initializer_list<Token> tokens) {
-    return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
+    return std::ranges::find(tokens, token) != tokens.end();
   }
   // Parses the inside of other brackets, where a bar opens an absolute value again.
   template <typename Parse>

@@ -299,8 +299,8 @@ std::string Normalize(std::string_view source, BoxedMode mode) {
   ReplaceCommands(&text);
   DropDecoration(&text);
   RegularSpelling(&text);
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  std::replace(text.begin(), text.end(), '\t', ' ');
+  std::ranges::replace(text, '\n', ' ');
+  std::ranges::replace(text, '\t', ' ');
   if (text.find("matrix") == std::string::npos) {
     static const RE2 doubled(R"(\\\\([a-zA-Z]))", Latin1());
     RE2::GlobalReplace(&text, doubled, R"(\\\1)");

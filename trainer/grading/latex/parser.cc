@@ -76,8 +76,7 @@ ExprPtr Parser::AtomList() {
 
 ExprPtr Parser::ElementsToSet(const std::vector<std::vector<ExprPtr>>& groups) {
   if (groups.size() == 1) return groups[0].size() == 1 ? groups[0][0] : MakeFiniteSet(groups[0]);
-  const bool single =
-      std::all_of(groups.begin(), groups.end(), [](const auto& g) { return g.size() == 1; });
+  const bool single = std::ranges::all_of(groups, [](const auto& g) { return g.size() == 1; });
   std::vector<ExprPtr> elements;
   for (const auto& group : groups)
     elements.push_back(single ? group[0] : MakeNode(ExprKind::kTuple, group));

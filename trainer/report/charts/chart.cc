@@ -144,7 +144,7 @@ std::string Describe(const ChartSpec& spec, const std::vector<Line>& lines,
   std::string out = spec.hint;
   for (const Line& line : lines) {
     const auto finite = [](const Point& point) { return std::isfinite(point.value); };
-    const auto first = std::find_if(line.raw.begin(), line.raw.end(), finite);
+    const auto first = std::ranges::find_if(line.raw, finite);
     const auto last = std::find_if(line.raw.rbegin(), line.raw.rend(), finite);
     const std::string& label = spec.quantities[line.quantity].label;
     out += Concat(" ", runs[line.run].name, label.empty() ? "" : ", " + label, ": from ",
@@ -199,8 +199,8 @@ std::string Missing(const ChartSpec& spec, const std::vector<RunRecord>& runs) {
     }
     if (num_missing == 0) continue;
     if (num_missing == spec.quantities.size()) labels.clear();
-    const auto group = std::find_if(groups.begin(), groups.end(),
-                                    [&](const auto& other) { return other.first == labels; });
+    const auto group =
+        std::ranges::find_if(groups, [&](const auto& other) { return other.first == labels; });
     if (group == groups.end()) {
       groups.emplace_back(labels, run.name);
     } else {

@@ -124,15 +124,15 @@ std::vector<ChartSpec> TermCharts(const std::vector<RunRecord>& runs) {
       if (metric.rfind(prefix, 0) != 0) continue;
       // A damaged file may hold anything, so only names of objectives get a chart.
       const std::string term = metric.substr(prefix.size());
-      const bool is_name = std::all_of(term.begin(), term.end(),
-                                       [](char c) { return absl::ascii_isalnum(c) || c == '_'; });
+      const bool is_name =
+          std::ranges::all_of(term, [](char c) { return absl::ascii_isalnum(c) || c == '_'; });
       if (is_name) terms.insert(term);
     }
   }
   std::vector<ChartSpec> charts;
   for (const std::string& term : terms) {
     std::string id = "term-" + term;
-    std::replace(id.begin(), id.end(), '_', '-');
+    std::ranges::replace(id, '_', '-');
     charts.push_back({.id = id,
                       .title = "Loss term " + term,
                       .hint = "Mean over the step's response tokens, times its weight.",

@@ -34,8 +34,8 @@ class Mapping {
 std::vector<double> ContourLevels(const Grid& values) {
   double low = values[0][0], high = values[0][0];
   for (const auto& row : values) {
-    low = std::min(low, *std::min_element(row.begin(), row.end()));
-    high = std::max(high, *std::max_element(row.begin(), row.end()));
+    low = std::min(low, *std::ranges::min_element(row));
+    high = std::max(high, *std::ranges::max_element(row));
   }
   std::vector<double> levels;
   for (int power = -6; power <= 6; ++power) {

@@ -64,7 +64,7 @@ Series Decimated(const Series& series, int max_points) {
     if (start == 0) indices.push_back(0);
     if (end == series.size()) indices.push_back(end - 1);
     if (gap < series.size()) indices.push_back(gap);
-    std::sort(indices.begin(), indices.end());
+    std::ranges::sort(indices);
     indices.erase(std::unique(indices.begin(), indices.end()), indices.end());
     for (const size_t i : indices) kept.push_back(series[i]);
     start = end;

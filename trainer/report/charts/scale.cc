@@ -98,8 +98,8 @@ Scale MakeScale(const std::vector<double>& values, const ScaleOptions& options) 
   Scale scale;
   double low = 0, high = 1;
   if (!values.empty()) {
-    low = *std::min_element(values.begin(), values.end());
-    high = *std::max_element(values.begin(), values.end());
+    low = *std::ranges::min_element(values);
+    high = *std::ranges::max_element(values);
   }
   if (options.allow_log && high > 0) {
     double low_positive = high;

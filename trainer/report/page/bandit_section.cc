@@ -81,7 +81,7 @@ std::string RenderPolicies(const bandit::Result& result, const std::string& id) 
   const double half = 0.36 * (kLandscapeRight - kLandscapeLeft) / bandit::kNumArms;
   for (int32_t v = 0; v < bandit::kNumArms; ++v) {
     const auto& support = result.teacher_support;
-    const bool inside = std::find(support.begin(), support.end(), v) != support.end();
+    const bool inside = std::ranges::find(support, v) != support.end();
     const double top = Y(scale.Fraction(result.teacher[v]));
     bars[inside] +=
         Concat("M", Coordinate(arm_x(v) - half), " ", kLandscapeBottom, "V", Coordinate(top), "H",

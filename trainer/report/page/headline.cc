@@ -138,7 +138,7 @@ std::string RenderTable(const std::vector<TableRow>& rows, const std::vector<std
     const auto recorded = [&](const TableRow& row) {
       return column.value(row.results).has_value();
     };
-    if (std::none_of(rows.begin(), rows.end(), recorded)) continue;
+    if (std::ranges::none_of(rows, recorded)) continue;
     head += HeadCell(column.title);
     for (size_t i = 0; i < rows.size(); ++i) {
       const std::optional<double> value = column.value(rows[i].results);
@@ -205,9 +205,8 @@ std::string Dumbbell(const RunRecord& run, size_t index, const RunResults& resul
 // Returns a bar for each line, above a common axis and the key. Empty without any accuracy.
 std::string RenderBars(const std::vector<RunRecord>& runs, const std::vector<RunResults>& results,
                        bool has_seeds) {
-  const bool any_accuracy = std::any_of(results.begin(), results.end(), [](const RunResults& r) {
-    return r.teacher || r.before || r.after;
-  });
+  const bool any_accuracy = std::ranges::any_of(
+      results, [](const RunResults& r) { return r.teacher || r.before || r.after; });
   if (!any_accuracy) return "";
   std::string out = "<div class=\"card results\">";
   for (size_t i = 0; i < runs.size(); ++i) out += Dumbbell(runs[i], i, results[i]);

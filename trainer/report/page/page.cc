@@ -141,7 +141,7 @@ nlohmann::ordered_json MetricData(const std::vector<RunRecord>& runs,
       line_values.emplace_back();
       if (!is_whole[line]) continue;
       const std::vector<double>& values = by_line[line];
-      const auto [low, high] = std::minmax_element(values.begin(), values.end());
+      const auto [low, high] = std::ranges::minmax_element(values);
       const double sum = std::accumulate(values.begin(), values.end(), 0.0);
       line_values.back() = {sum / static_cast<double>(values.size()), *low, *high};
     }

@@ -77,7 +77,7 @@ std::optional<MeasuredShare> Mean(const std::vector<RunResults>& runs,
     if (!(results.*member)) return std::nullopt;
     values.push_back((results.*member)->value);
   }
-  const auto [low, high] = std::minmax_element(values.begin(), values.end());
+  const auto [low, high] = std::ranges::minmax_element(values);
   const double sum = std::accumulate(values.begin(), values.end(), 0.0);
   return MeasuredShare{sum / static_cast<double>(values.size()), *low, *high, std::nullopt};
 }
@@ -121,8 +121,8 @@ RunResults MeanResults(const std::vector<RunResults>& runs) {
                             &RunResults::seconds, &RunResults::tokens_per_s}) {
     mean.*member = Mean(runs, member);
   }
-  mean.from_evaluations = std::any_of(
-      runs.begin(), runs.end(), [](const RunResults& results) { return results.from_evaluations; });
+  mean.from_evaluations =
+      std::ranges::any_of(runs, [](const RunResults& results) { return results.from_evaluations; });
   return mean;
 }
 

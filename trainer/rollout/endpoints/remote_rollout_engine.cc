@@ -90,12 +90,10 @@ absl::Status RemoteRolloutEngine::Connect(absl::Duration timeout) {
   const absl::Time deadline = clock_->Now() + timeout;
   absl::MutexLock lock(&mutex_);
   const auto all_asked = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return std::all_of(workers_.begin(), workers_.end(),
-                       [](const auto& w) { return w->was_asked; });
+    return std::ranges::all_of(workers_, [](const auto& w) { return w->was_asked; });
   };
   const auto any_answered = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return std::any_of(workers_.begin(), workers_.end(),
-                       [](const auto& w) { return w->state != State::kLost; });
+    return std::ranges::any_of(workers_, [](const auto& w) { return w->state != State::kLost; });
   };
   mutex_.AwaitWithTimeout(absl::Condition(&all_asked), timeout);
   mutex_.AwaitWithTimeout(absl::Condition(&any_answered), deadline - clock_->Now());
@@ -178,8 +176,8 @@ RemoteRolloutStats RemoteRolloutEngine::stats() const {
 }
 
 bool RemoteRolloutEngine::needs_probe() const {
-  return std::any_of(workers_.begin(), workers_.end(),
-                     [](const auto& worker) { return worker->worker->needs_probe(); });
+  return std::ranges::any_of(workers_,
+                             [](const auto& worker) { return worker->worker->needs_probe(); });
 }
 
 void RemoteRolloutEngine::Maintain(Worker* worker) {
@@ -361,9 +359,8 @@ absl::Status RemoteRolloutEngine::HandleError(const absl::Status& error, int64_t
 }
 
 RemoteRolloutEngine::FinishedJobs RemoteRolloutEngine::TakeUnanswerable() {
-  const bool all_left_out = std::all_of(workers_.begin(), workers_.end(), [](const auto& worker) {
-    return worker->state == State::kLeftOut;
-  });
+  const bool all_left_out = std::ranges::all_of(
+      workers_, [](const auto& worker) { return worker->state == State::kLeftOut; });
   const bool is_late = clock_->Now() - last_ready_ > options_.outage_budget;
   FinishedJobs ended;
   if (waiting_.empty() || (!all_left_out && !is_late)) return ended;

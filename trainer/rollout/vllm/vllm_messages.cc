@@ -76,7 +76,7 @@ absl::Status AppendTopIds(const Json& entry, int64_t k, int64_t vocab_size,
     if (!log_prob.is_number()) return BadVllmReply("top_logprobs has an entry without a logprob");
     ranked.push_back({log_prob.get<double>(), id});
   }
-  std::sort(ranked.begin(), ranked.end(), [](const Ranked& a, const Ranked& b) {
+  std::ranges::sort(ranked, [](const Ranked& a, const Ranked& b) {
     return a.log_prob != b.log_prob ? a.log_prob > b.log_prob : a.id < b.id;
   });
   for (int64_t j = 0; j < k; ++j) top_ids->push_back(ranked[j].id);
@@ -231,7 +231,7 @@ absl::StatusOr<WorkerRollout> ParseVllmRollout(const std::string& body,
   }
   const std::vector<int32_t>& eos_ids = needs.eos_token_ids;
   if (rollout.finish == FinishReason::kStop &&
-      std::find(eos_ids.begin(), eos_ids.end(), rollout.response_ids.back()) == eos_ids.end()) {
+      std::ranges::find(eos_ids, rollout.response_ids.back()) == eos_ids.end()) {
     return BadVllmReply(Concat("finish_reason stop after the token ", rollout.response_ids.back(),
                                ", which ends no sequence of the student"));
   }

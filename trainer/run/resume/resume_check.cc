@@ -42,8 +42,7 @@ absl::Status CheckResume(const RunFacts& recorded, const RunFacts& present,
                          const std::vector<std::string>& allow_change) {
   std::string differences;
   for (const FactChange& change : ChangesSince(recorded, present)) {
-    const bool is_allowed =
-        std::find(allow_change.begin(), allow_change.end(), change.name) != allow_change.end();
+    const bool is_allowed = std::ranges::find(allow_change, change.name) != allow_change.end();
     if (!change.may_change && !is_allowed) {
       differences += Concat(differences.empty() ? "" : "\n", change.name, " = ", change.present,
                             ": the checkpoint's run has ", change.recorded,
@@ -64,7 +63,7 @@ absl::Status CheckResume(const RunFacts& recorded, const RunFacts& present,
 absl::Status CheckAllowedNames(const std::vector<std::string>& allow_change,
                                const std::vector<std::string>& known) {
   for (const std::string& name : allow_change) {
-    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    if (std::ranges::find(known, name) != known.end()) continue;
     return InvalidArgument("--allow-change ", name, ": no setting or fact has this name",
                            DidYouMean(name, known));
   }

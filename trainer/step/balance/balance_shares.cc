@@ -63,8 +63,8 @@ std::vector<std::vector<int64_t>> BalanceShares(std::vector<std::vector<int64_t>
                       static_cast<double>(std::max<size_t>(1, loads.size()));
   // Every trade lowers the highest cost; the limit is for ties that rounding keeps alive.
   for (size_t trade = 0; trade < 2 * costs.size(); ++trade) {
-    const auto heavy = std::max_element(loads.begin(), loads.end()) - loads.begin();
-    const auto light = std::min_element(loads.begin(), loads.end()) - loads.begin();
+    const auto heavy = std::ranges::max_element(loads) - loads.begin();
+    const auto light = std::ranges::min_element(loads) - loads.begin();
     const double gap = loads[heavy] - loads[light];
     const Trade best = BestTrade(shares[heavy], shares[light], costs, gap);
     if (best.give < 0 || std::min(best.moved, gap - best.moved) < kMinGain * mean) break;
@@ -79,7 +79,7 @@ std::vector<std::vector<int64_t>> BalanceShares(std::vector<std::vector<int64_t>
     loads[heavy] -= best.moved;
     loads[light] += best.moved;
   }
-  for (std::vector<int64_t>& share : shares) std::sort(share.begin(), share.end());
+  for (std::vector<int64_t>& share : shares) std::ranges::sort(share);
   return shares;
 }
 

@@ -87,7 +87,7 @@ absl::StatusOr<std::vector<std::vector<uint8_t>>> ExchangeMessages(
     uint8_t* to = sent.mutable_data_ptr<uint8_t>() + rank * chunk;
     const auto length = static_cast<int64_t>(messages[rank].size());
     std::memcpy(to, &length, sizeof(length));
-    std::copy(messages[rank].begin(), messages[rank].end(), to + sizeof(length));
+    std::ranges::copy(messages[rank], to + sizeof(length));
   }
   TAOPD_RETURN_IF_ERROR(group->AllToAll(arrived, sent));
   std::vector<std::vector<uint8_t>> received;

@@ -125,8 +125,7 @@ HeadTargets WithFullVocabulary(HeadTargets targets,
       at::empty({num_rows, vocab_size}, at::TensorOptions().dtype(at::kFloat));
   float* to = log_probs_NV.mutable_data_ptr<float>();
   for (const ScoredRollout* sequence : sequences) {
-    to = std::copy(sequence->scores.dense_log_probs.begin(), sequence->scores.dense_log_probs.end(),
-                   to);
+    to = std::ranges::copy(sequence->scores.dense_log_probs, to).out;
   }
   targets.support_ids_Nk =
       at::arange(vocab_size, at::TensorOptions().dtype(at::kInt).device(device))

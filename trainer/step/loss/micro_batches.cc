@@ -45,8 +45,8 @@ std::vector<double> SequenceWeights(Aggregation aggregation,
                                     const std::vector<int64_t>& response_lengths) {
   const auto num_tokens = static_cast<double>(
       std::accumulate(response_lengths.begin(), response_lengths.end(), int64_t{0}));
-  const auto num_sequences = static_cast<double>(std::count_if(
-      response_lengths.begin(), response_lengths.end(), [](int64_t length) { return length > 0; }));
+  const auto num_sequences = static_cast<double>(
+      std::ranges::count_if(response_lengths, [](int64_t length) { return length > 0; }));
   std::vector<double> weights;
   weights.reserve(response_lengths.size());
   for (int64_t length : response_lengths) {

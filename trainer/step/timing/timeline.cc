@@ -50,15 +50,14 @@ std::string Timeline::Json() const {
     spans = spans_;
     if (num_dropped_ > 0) process += Concat(" (", num_dropped_, " later spans are missing)");
   }
-  std::stable_sort(spans.begin(), spans.end(),
-                   [](const Span& a, const Span& b) { return a.start < b.start; });
+  std::ranges::stable_sort(spans, [](const Span& a, const Span& b) { return a.start < b.start; });
   std::vector<std::string> events, complete;
   events.push_back(ProcessNameEvent(process));
   std::map<TimelineTrack, std::vector<absl::Time>> rows;  // when each row of a track is free again
   for (const Span& span : spans) {
     std::vector<absl::Time>& free_at = rows[span.track];
-    const auto row = std::find_if(free_at.begin(), free_at.end(),
-                                  [&](absl::Time free) { return free <= span.start; });
+    const auto row =
+        std::ranges::find_if(free_at, [&](absl::Time free) { return free <= span.start; });
     const auto index = static_cast<size_t>(row - free_at.begin());
     if (row == free_at.end()) {
       free_at.push_back(span.end);

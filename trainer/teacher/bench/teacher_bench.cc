@@ -48,7 +48,7 @@ class Bench {
     const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return num_open_ == 0; };
     mutex_.Await(absl::Condition(&idle));
     result_.elapsed = absl::Now() - start_;
-    std::sort(result_.latencies.begin(), result_.latencies.end());
+    std::ranges::sort(result_.latencies);
     return std::move(result_);
   }
 

@@ -118,7 +118,7 @@ void ForEachMember(Info& info, const Visit& visit) {
 
 std::string TeacherFileName(const std::vector<std::string>& endpoints, const std::string& model) {
   std::vector<std::string> sorted = endpoints;
-  std::sort(sorted.begin(), sorted.end());
+  std::ranges::sort(sorted);
   std::string text;
   for (const std::string& endpoint : sorted) text += endpoint + "\n";
   if (!model.empty()) text += "model " + model + "\n";
@@ -241,7 +241,7 @@ absl::Status ScoreCache::DeleteOldEntries() {
   uint64_t num_evicted = 0, num_new = 0;
   absl::Status status;
   if (total > max_bytes_) {
-    std::sort(files.begin(), files.end(), IsOlder);
+    std::ranges::sort(files, IsOlder);
     const auto goal = static_cast<int64_t>(static_cast<double>(max_bytes_) * kShareAfterTrimming);
     for (const CacheFile& file : files) {
       if (total <= goal) break;

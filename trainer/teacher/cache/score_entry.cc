@@ -211,9 +211,8 @@ std::string MakeScoreEntry(const std::string& key, const TeacherScores& scores) 
   }
   // Every NaN is kept except the one that means "none".
   constexpr auto kNone = std::bit_cast<uint32_t>(std::numeric_limits<float>::quiet_NaN());
-  const bool has_tail =
-      !std::all_of(scores.log_tail.begin(), scores.log_tail.end(),
-                   [](float value) { return std::bit_cast<uint32_t>(value) == kNone; });
+  const bool has_tail = !std::ranges::all_of(
+      scores.log_tail, [](float value) { return std::bit_cast<uint32_t>(value) == kNone; });
   if (has_tail) header.flags |= kHasTail;
   if (!scores.entropy.empty()) header.flags |= kHasEntropy;
   uint32_t largest = 1;

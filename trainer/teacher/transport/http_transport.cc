@@ -184,7 +184,7 @@ absl::StatusOr<std::string> HttpScoreTransport::AskCanary(size_t endpoint, const
     TAOPD_ASSIGN_OR_RETURN(TeacherScores scores,
                            Probe(endpoint, tokens, kCanaryTopK, info, timeout));
     // The order of ids with equal log-probs may differ, so the ids are left out.
-    std::sort(scores.log_probs.begin(), scores.log_probs.end());
+    std::ranges::sort(scores.log_probs);
     for (const float log_prob : scores.log_probs) add(log_prob);
     for (const float log_prob : scores.sampled_log_probs) add(log_prob);
   }

@@ -62,14 +62,14 @@ absl::Status AppendRow(const nlohmann::json& position, int32_t actual_id, int64_
     return BadReply(Concat("a position of prompt_logprobs has ", num_entries,
                            " entries instead of ", top_k, " or ", top_k + 1));
   }
-  const auto actual = std::find_if(scratch->begin(), scratch->end(),
-                                   [&](const TokenLogProb& e) { return e.id == actual_id; });
+  const auto actual =
+      std::ranges::find_if(*scratch, [&](const TokenLogProb& e) { return e.id == actual_id; });
   if (actual == scratch->end()) {
     return BadReply(Concat("prompt_logprobs lacks the token ", actual_id, " of the prompt"));
   }
   scores->sampled_log_probs.push_back(actual->log_prob);
   // If there is one entry too many, it is the actual token, which comes last among its equals.
-  std::sort(scratch->begin(), scratch->end(), [&](const TokenLogProb& a, const TokenLogProb& b) {
+  std::ranges::sort(*scratch, [&](const TokenLogProb& a, const TokenLogProb& b) {
     if (a.log_prob != b.log_prob) return a.log_prob > b.log_prob;
     if ((a.id == actual_id) != (b.id == actual_id)) return b.id == actual_id;
     return a.id < b.id;

@@ -23,7 +23,7 @@ absl::Status CheckBestMetric(const TrainingParts& parts) {
       parts.config.eval.measure == EvalMeasure::kKl
           ? std::vector<std::string>{"eval/kl_to_teacher", "eval/n"}
           : AccuracyMetricNames(parts.config.eval, parts.data.problems);
-  if (std::find(known.begin(), known.end(), name) != known.end()) return absl::OkStatus();
+  if (std::ranges::find(known, name) != known.end()) return absl::OkStatus();
   return InvalidArgument("trainer.best_metric = ", name,
                          ": is not among what the evaluations measure", DidYouMean(name, known),
                          ": ", absl::StrJoin(known, ", "));

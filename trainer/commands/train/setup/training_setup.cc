@@ -35,8 +35,8 @@ absl::Status ConnectRewards(const RewardConfig& config, const Student& student,
     return InvalidArgument(
         "reward: the text of a response needs a tokenizer.json in the student's directory");
   }
-  const bool has_answer = std::any_of(prompts.begin(), prompts.end(),
-                                      [](const PromptRecord& one) { return !one.answer.empty(); });
+  const bool has_answer =
+      std::ranges::any_of(prompts, [](const PromptRecord& one) { return !one.answer.empty(); });
   if (!config.grader.empty() && !has_answer) {
     return InvalidArgument("reward.grader = ", config.grader,
                            ": no row of data.train has an answer (data.answer_key)");
