@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <random>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "common/base/log.h"
 #include "trainer/teacher/retrying_client.h"
@@ -50,7 +52,7 @@ class NetworkTeacherClient final : public TeacherClient {
     std::vector<absl::Status> reasons(options_.endpoints.size());
     for (int64_t num_tries = 1;; ++num_tries) {
       const absl::Duration left = deadline - clock_->Now();
-      const auto answers = transport_->AskAll(std::clamp(left, absl::Milliseconds(1), limit));
+      const auto answers = AskAll(std::clamp(left, absl::Milliseconds(1), limit));
       TAOPD_RETURN_IF_ERROR(RecordAnswers(answers, &reasons));
       if (std::ranges::any_of(answers, [](const auto& a) { return a.ok(); })) {
         TAOPD_ASSIGN_OR_RETURN(const TeacherInfo info, Agree(answers));
@@ -78,6 +80,17 @@ class NetworkTeacherClient final : public TeacherClient {
   TeacherClientStats stats() const override { return client_.stats(); }
 
  private:
+  // Queries all endpoints concurrently. The answers are in the order of the endpoints.
+  std::vector<absl::StatusOr<TeacherInfo>> AskAll(absl::Duration timeout) {
+    std::vector<absl::StatusOr<TeacherInfo>> answers(options_.endpoints.size());
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < answers.size(); ++i) {
+      threads.emplace_back([&, i] { answers[i] = transport_->Ask(i, timeout); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return answers;
+  }
+
   // Records which endpoints have answered, and the reasons why others have not. Returns the first
   // error that is no outage: that of a teacher whose answers this client cannot use.
   absl::Status RecordAnswers(const std::vector<absl::StatusOr<TeacherInfo>>& answers,

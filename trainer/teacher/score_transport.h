@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <functional>
 #include <optional>
-#include <vector>
 
 #include "trainer/teacher/teacher_client.h"
 
@@ -33,9 +32,9 @@ class ScoreTransport {
                      absl::Duration timeout, std::function<void(Result)> done) = 0;
   // Makes all attempts end soon, including those that are started later.
   virtual void CancelAll() = 0;
-  // Queries all endpoints for their TeacherInfo concurrently. Blocks until all have answered, but
-  // at most about `timeout`. The answers are in the order of the endpoints.
-  virtual std::vector<absl::StatusOr<TeacherInfo>> AskAll(absl::Duration timeout) = 0;
+  // Queries an endpoint for its TeacherInfo. Blocks until it has answered, but at most about
+  // `timeout`. Several threads may call it concurrently.
+  virtual absl::StatusOr<TeacherInfo> Ask(size_t endpoint, absl::Duration timeout) = 0;
 };
 
 }  // namespace taopd

@@ -141,35 +141,12 @@ void GrpcScoreTransport::CancelAll() {
   for (const auto& call : calls) call->context.TryCancel();
 }
 
-std::vector<absl::StatusOr<TeacherInfo>> GrpcScoreTransport::AskAll(absl::Duration timeout) {
-  struct Question {
-    grpc::ClientContext context;
-    v1::GetTeacherInfoResponse reply;
-    grpc::Status status;
-    std::unique_ptr<grpc::ClientAsyncResponseReader<v1::GetTeacherInfoResponse>> reader;
-  };
-  grpc::CompletionQueue completions;
-  std::vector<Question> questions(stubs_.size());
-  for (size_t i = 0; i < stubs_.size(); ++i) {
-    Question& question = questions[i];
-    PrepareGrpcCall(api_key_, timeout, &question.context);
-    question.reader = stubs_[i]->AsyncGetTeacherInfo(&question.context, {}, &completions);
-    question.reader->Finish(&question.reply, &question.status, &question);
-  }
-  completions.Shutdown();  // Next returns false after the started calls
-  void* tag = nullptr;
-  bool ok = false;
-  while (completions.Next(&tag, &ok)) {
-  }
-  std::vector<absl::StatusOr<TeacherInfo>> answers;
-  for (const Question& question : questions) {
-    if (question.status.ok()) {
-      answers.push_back(InfoOfReply(question.reply));
-    } else {
-      answers.push_back(ToAbsl(question.status));
-    }
-  }
-  return answers;
+absl::StatusOr<TeacherInfo> GrpcScoreTransport::Ask(size_t endpoint, absl::Duration timeout) {
+  grpc::ClientContext context;
+  PrepareGrpcCall(api_key_, timeout, &context);
+  v1::GetTeacherInfoResponse reply;
+  TAOPD_RETURN_IF_ERROR(ToAbsl(stubs_[endpoint]->GetTeacherInfo(&context, {}, &reply)));
+  return InfoOfReply(reply);
 }
 
 absl::StatusOr<TeacherScores> ScoresOfReply(const v1::ScoreResponse& reply,

@@ -37,8 +37,7 @@ class GrpcScoreTransport final : public ScoreTransport {
   void Start(size_t endpoint, const TeacherRequest& request, const TeacherInfo& info,
              absl::Duration timeout, std::function<void(Result)> done) override;
   void CancelAll() override;
-
-  std::vector<absl::StatusOr<TeacherInfo>> AskAll(absl::Duration timeout) override;
+  absl::StatusOr<TeacherInfo> Ask(size_t endpoint, absl::Duration timeout) override;
 
  private:
   struct Call;

@@ -7,7 +7,6 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <span>
-#include <thread>
 #include <utility>
 
 #include "common/io/sha256.h"
@@ -44,8 +43,7 @@ absl::Status NotFoundAsRefusal(const absl::Status& error) {
 
 HttpScoreTransport::HttpScoreTransport(const std::vector<TeacherEndpoint>& endpoints,
                                        const TeacherClientOptions& options)
-    : num_endpoints_(endpoints.size()),
-      options_(options),
+    : options_(options),
       protocol_(endpoints[0].protocol->make_http()),
       http_({endpoints.begin(), endpoints.end()}, options),
       pool_(static_cast<int>(static_cast<int64_t>(endpoints.size()) *
@@ -118,16 +116,6 @@ absl::Status HttpScoreTransport::ErrorOf(const HttpReply& reply,
   const absl::Status error = ErrorOfReply(reply, options_);
   if (absl::IsInvalidArgument(error)) return protocol_->ExplainRefusal(error, request);
   return NotFoundAsRefusal(error);
-}
-
-std::vector<absl::StatusOr<TeacherInfo>> HttpScoreTransport::AskAll(absl::Duration timeout) {
-  std::vector<absl::StatusOr<TeacherInfo>> answers(num_endpoints_);
-  std::vector<std::thread> threads;
-  for (size_t i = 0; i < num_endpoints_; ++i) {
-    threads.emplace_back([this, i, timeout, &answers] { answers[i] = Ask(i, timeout); });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return answers;
 }
 
 absl::StatusOr<TeacherInfo> HttpScoreTransport::Ask(size_t endpoint, absl::Duration timeout) {

@@ -36,7 +36,7 @@ class HttpScoreTransport final : public ScoreTransport {
   void CancelAll() override;
   // Lists the models and scores two tokens, which shows whether the server gives probe_top_k
   // log-probs and what it says of its revision. Then finds the canary (TeacherInfo).
-  std::vector<absl::StatusOr<TeacherInfo>> AskAll(absl::Duration timeout) override;
+  absl::StatusOr<TeacherInfo> Ask(size_t endpoint, absl::Duration timeout) override;
 
  private:
   // Sends one request. The scores of the result are not verified.
@@ -44,7 +44,6 @@ class HttpScoreTransport final : public ScoreTransport {
               absl::Duration timeout);
   Result Attempt(size_t endpoint, const TeacherRequest& request, const TeacherInfo& info,
                  absl::Duration timeout);
-  absl::StatusOr<TeacherInfo> Ask(size_t endpoint, absl::Duration timeout);
   // Returns the verified scores of two tokens.
   absl::StatusOr<TeacherScores> Probe(size_t endpoint, std::pair<int32_t, int32_t> tokens,
                                       int64_t top_k, const TeacherInfo& info,
@@ -58,7 +57,6 @@ class HttpScoreTransport final : public ScoreTransport {
   // Returns the error of a reply other than 200.
   absl::Status ErrorOf(const HttpReply& reply, const TeacherRequest& request) const;
 
-  const size_t num_endpoints_;
   const TeacherClientOptions options_;
   const std::unique_ptr<HttpProtocol> protocol_;
   HttpClient http_;
