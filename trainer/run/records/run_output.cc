@@ -89,18 +89,6 @@ class RunOutputFiles final : public RunOutput {
   PrometheusSink* prometheus_;    // owned by sinks_
 };
 
-class NoOutput final : public RunOutput {
- public:
-  void Write(int64_t, const Metrics&) override {}
-  void WriteSamples(int64_t, const std::string&, const std::vector<EvalSample>&) override {}
-  void Sync() override {}
-  int64_t metrics_bytes() const override { return 0; }
-  int64_t samples_bytes() const override { return 0; }
-  int64_t num_waiting() const override { return 0; }
-  int64_t num_dropped() const override { return 0; }
-  std::string PrometheusText() const override { return ""; }
-};
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RunOutput>> RunOutput::Open(const RunOutputOptions& options,
@@ -124,7 +112,5 @@ absl::StatusOr<std::unique_ptr<RunOutput>> RunOutput::Open(const RunOutputOption
   return std::make_unique<RunOutputFiles>(std::move(jsonl), std::move(samples),
                                           std::move(tensorboard), console, clock);
 }
-
-std::unique_ptr<RunOutput> RunOutput::None() { return std::make_unique<NoOutput>(); }
 
 }  // namespace taopd

@@ -29,32 +29,31 @@ struct RunOutputOptions {
   Hparams settings = {};  // for TensorBoard
 };
 
+// An object of this class itself records nothing. Ranks other than 0 have one.
 class RunOutput {
  public:
   // Creates the directory and opens all records. `clock` must outlive the result.
   static absl::StatusOr<std::unique_ptr<RunOutput>> Open(const RunOutputOptions& options,
                                                          Clock* clock = Clock::Real());
-  // Returns an object that records nothing, for ranks other than 0.
-  static std::unique_ptr<RunOutput> None();
   virtual ~RunOutput() = default;
 
   // Records metrics as of `step` finished steps.
-  virtual void Write(int64_t step, const Metrics& metrics) = 0;
+  virtual void Write(int64_t /*step*/, const Metrics&) {}
   // Records responses of the evaluation after `step` steps. `when` is "before" or "after" training,
   // or "eval" in between.
-  virtual void WriteSamples(int64_t step, const std::string& when,
-                            const std::vector<EvalSample>& samples) = 0;
+  virtual void WriteSamples(int64_t /*step*/, const std::string& /*when*/,
+                            const std::vector<EvalSample>&) {}
   // Writes the waiting records and makes the two files durable, so that a checkpoint may name their
   // sizes.
-  virtual void Sync() = 0;
+  virtual void Sync() {}
   // Return the current sizes of the two files, for TrainState.
-  virtual int64_t metrics_bytes() const = 0;
-  virtual int64_t samples_bytes() const = 0;
+  virtual int64_t metrics_bytes() const { return 0; }
+  virtual int64_t samples_bytes() const { return 0; }
   // Return the number of records that wait in memory for disk space, and of those that were dropped
   // for lack of space.
-  virtual int64_t num_waiting() const = 0;
-  virtual int64_t num_dropped() const = 0;
-  virtual std::string PrometheusText() const = 0;
+  virtual int64_t num_waiting() const { return 0; }
+  virtual int64_t num_dropped() const { return 0; }
+  virtual std::string PrometheusText() const { return ""; }
 };
 
 }  // namespace taopd

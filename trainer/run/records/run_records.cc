@@ -58,7 +58,7 @@ absl::Status RunRecords::OpenOwn(const TrainState& state, bool continues) {
     options_.samples_bytes = recorded_.samples_bytes;
   }
   if (!group_->is_root()) {
-    Use(RunOutput::None());
+    Use(std::make_unique<RunOutput>());
     return absl::OkStatus();
   }
   TAOPD_ASSIGN_OR_RETURN(std::unique_ptr<RunOutput> output, RunOutput::Open(options_));
