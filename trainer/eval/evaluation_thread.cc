@@ -44,7 +44,7 @@ bool EvaluationThread::IsReady(absl::Duration timeout) {
 
 void EvaluationThread::Cancel(const absl::Status& why) {
   absl::MutexLock lock(&mutex_);
-  if (cancelled_.ok()) cancelled_ = why;
+  cancelled_.Update(why);
 }
 
 absl::StatusOr<EvalResult> EvaluationThread::Take(const Exchange& exchange) {

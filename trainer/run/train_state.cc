@@ -75,7 +75,7 @@ absl::StatusOr<TrainState> ReadTrainState(const std::string& dir) {
     const bool is_optional = std::string_view(name) == "open_evaluation";
     if (is_optional && values.is_object() && !values.contains(name)) return;
     if (!values.is_object() || !values.contains(name) || !values[name].is_number()) {
-      if (status.ok()) status = DataLoss(path, ": no number \"", name, "\"");
+      status.Update(DataLoss(path, ": no number \"", name, "\""));
       return;
     }
     value = values[name].get<std::remove_reference_t<decltype(value)>>();

@@ -91,14 +91,13 @@ void ScoredBatch::AskTeacher(TeacherView view) {
 bool ScoredBatch::KeepRollout(int64_t index, absl::StatusOr<Rollout> rollout) {
   absl::MutexLock lock(&mutex_);
   if (!rollout.ok()) {
-    if (error_.ok()) error_ = Annotate(rollout.status(), Concat("rollout ", index));
+    error_.Update(Annotate(rollout.status(), Concat("rollout ", index)));
     return false;
   }
   if (rollout->policy_version != policy_version_) {
-    if (error_.ok()) {
-      error_ = FailedPrecondition("rollout ", index, " comes from the weights after step ",
-                                  rollout->policy_version, " instead of step ", policy_version_);
-    }
+    error_.Update(FailedPrecondition("rollout ", index, " comes from the weights after step ",
+                                     rollout->policy_version, " instead of step ",
+                                     policy_version_));
     return false;
   }
   items_[index].rollout = *std::move(rollout);
@@ -117,9 +116,7 @@ void ScoredBatch::OnScores(int64_t index, absl::StatusOr<TeacherScores> reply) {
   absl::MutexLock lock(&mutex_);
   --num_scoring_;
   if (!scores.ok()) {
-    if (error_.ok()) {
-      error_ = Annotate(scores.status(), Concat("teacher scores of rollout ", index));
-    }
+    error_.Update(Annotate(scores.status(), Concat("teacher scores of rollout ", index)));
     return;
   }
   items_[index].scores = *std::move(scores);
@@ -154,9 +151,7 @@ void ScoredBatch::OnRewards(int64_t first, absl::StatusOr<RewardedGroup> rewarde
   absl::MutexLock lock(&mutex_);
   --num_scoring_;
   if (!rewarded.ok()) {
-    if (error_.ok()) {
-      error_ = Annotate(rewarded.status(), Concat("rewards of the rollouts from ", first));
-    }
+    error_.Update(Annotate(rewarded.status(), Concat("rewards of the rollouts from ", first)));
     return;
   }
   for (int64_t i = 0; i < scoring_.rewards->group_size(); ++i) {
