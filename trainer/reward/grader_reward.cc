@@ -38,9 +38,9 @@ class GraderReward final : public RewardSource {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RewardSource>> MakeGraderReward(const RewardConfig& config) {
-  auto grader = grading::Grader::Make(config.grader, config.answer_pattern);
-  if (!grader.ok()) return Annotate(grader.status(), "reward");
-  return std::make_unique<GraderReward>(*std::move(grader), config.require_stop);
+  TAOPD_ASSIGN_OR_RETURN(
+      auto grader, Annotate(grading::Grader::Make(config.grader, config.answer_pattern), "reward"));
+  return std::make_unique<GraderReward>(std::move(grader), config.require_stop);
 }
 
 }  // namespace taopd

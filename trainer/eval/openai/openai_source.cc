@@ -83,14 +83,14 @@ absl::StatusOr<EvalResponse> OpenAiSource::Ask(const EvalTask& task, const EvalS
   body["temperature"] = sampling.temperature;
   body["top_p"] = sampling.top_p;
   body["seed"] = task.seed >> 11;  // servers accept signed or 53-bit integers
-  const auto reply = client_.Send(path, JsonText(body), absl::Seconds(options_.timeout_s),
-                                  /*on_data=*/nullptr, stop);
-  if (!reply.ok()) return Annotate(reply.status(), problem.id);
+  TAOPD_ASSIGN_OR_RETURN(
+      const std::string reply,
+      Annotate(client_.Send(path, JsonText(body), absl::Seconds(options_.timeout_s),
+                            /*on_data=*/nullptr, stop),
+               problem.id));
   const std::string where = Concat(problem.id, ": ", client_.AddressOf(path));
-  TAOPD_ASSIGN_OR_RETURN(const Json json, ParseOrderedJson(*reply, where));
-  auto response = ReadResponse(json, chat);
-  if (!response.ok()) return Annotate(response.status(), where);
-  return response;
+  TAOPD_ASSIGN_OR_RETURN(const Json json, ParseOrderedJson(reply, where));
+  return Annotate(ReadResponse(json, chat), where);
 }
 
 absl::StatusOr<std::unique_ptr<OpenAiSource>> OpenAiSource::Connect(const OpenAiOptions& options,

@@ -19,9 +19,7 @@ absl::StatusOr<std::vector<std::unique_ptr<RolloutWorker>>> MakeRolloutWorkers(
     RolloutWorkerOptions options = common;
     options.server = parsed.server;
     options.address = text;
-    auto worker = parsed.protocol->make(options);
-    if (!worker.ok()) return Annotate(worker.status(), text);
-    workers.push_back(*std::move(worker));
+    TAOPD_ASSIGN_OR_RETURN(workers.emplace_back(), Annotate(parsed.protocol->make(options), text));
   }
   TAOPD_RETURN_IF_ERROR(CheckTlsUse(servers, common));
   return workers;

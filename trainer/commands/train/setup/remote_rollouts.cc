@@ -39,9 +39,7 @@ absl::StatusOr<Workers> WorkersOfRank(const char* setting, const std::vector<std
   TAOPD_ASSIGN_OR_RETURN(const std::vector<std::string> mine,
                          EndpointsOfRank(setting, all, *parts.group));
   TAOPD_ASSIGN_OR_RETURN(const RolloutWorkerOptions common, MakeWorkerOptions(parts.config));
-  auto workers = MakeRolloutWorkers(mine, common);
-  if (!workers.ok()) return Annotate(workers.status(), setting);
-  return workers;
+  return Annotate(MakeRolloutWorkers(mine, common), setting);
 }
 
 // Makes an engine over workers, and waits for them.
