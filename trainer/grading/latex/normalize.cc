@@ -3,7 +3,6 @@
 #include <re2/re2.h>
 
 #include <algorithm>
-#include <memory>
 #include <vector>
 
 #include "trainer/grading/text.h"
@@ -70,46 +69,36 @@ void DropDecoration(std::string* text) {
 // place. `before` restricts the character before that place.
 struct SpellingRule {
   // Anchored.
-  std::string pattern;
+  RE2 pattern;
   std::string replacement;
   enum { kAnything, kNoLetter, kNoBackslash } before = kAnything;
   bool no_letter_after = false;
 };
 
 void RegularSpelling(std::string* text) {
-  struct Compiled {
-    std::unique_ptr<RE2> regex;
-    SpellingRule rule;
+  using R = SpellingRule;
+  static const SpellingRule kRules[] = {
+      {RE2(R"(\\math(?:rm|it|bf))", Latin1()), "\\text"},
+      {RE2(R"(\\text(?:normal|bf|it|rm))", Latin1()), "\\text"},
+      {RE2(R"(\\[dtc]frac)", Latin1()), "\\frac"},
+      {RE2(R"(\s\.)", Latin1()), " 0."},
+      {RE2(R"(\{\.)", Latin1()), "{0."},
+      {RE2(R"(~=)", Latin1()), "\\approx"},
+      {RE2(R"(\s*\{\s*,\s*\})", Latin1()), ","},
+      {RE2(R"(,?\s*(?:and|or))", Latin1()), ",", R::kNoLetter, true},
+      {RE2(R"(,?\s*\\text\{\s*(?:and|or)\s*\})", Latin1()), ","},
+      {RE2(R"(\\\s)", Latin1()), " ", R::kNoBackslash},
+      {RE2(R"(infinity)", Latin1()), "\\infty"},
+      {RE2(R"(,?\\ldots)", Latin1()), " "},
+      {RE2(R"(\s*\bpercentage\b)", Latin1()), "\\%"},
+      {RE2(R"(\\text\{percentage\})", Latin1()), "%"},
+      {RE2(R"(\s*\bpercent\b)", Latin1()), "\\%"},
+      {RE2(R"(\\text\{percent\})", Latin1()), "%"},
+      {RE2(R"(\s*\bpct\b)", Latin1()), "\\%"},
+      {RE2(R"(\\text\{pct\})", Latin1()), "%"},
+      {RE2(R"(inf)", Latin1()), "\\infty", R::kNoBackslash},
+      {RE2(R"( sqrt)", Latin1()), "\\sqrt"},
   };
-  static const std::vector<Compiled> rules = [] {
-    using R = SpellingRule;
-    const std::vector<SpellingRule> list = {
-        {R"(\\math(?:rm|it|bf))", "\\text"},
-        {R"(\\text(?:normal|bf|it|rm))", "\\text"},
-        {R"(\\[dtc]frac)", "\\frac"},
-        {R"(\s\.)", " 0."},
-        {R"(\{\.)", "{0."},
-        {R"(~=)", "\\approx"},
-        {R"(\s*\{\s*,\s*\})", ","},
-        {R"(,?\s*(?:and|or))", ",", R::kNoLetter, true},
-        {R"(,?\s*\\text\{\s*(?:and|or)\s*\})", ","},
-        {R"(\\\s)", " ", R::kNoBackslash},
-        {R"(infinity)", "\\infty"},
-        {R"(,?\\ldots)", " "},
-        {R"(\s*\bpercentage\b)", "\\%"},
-        {R"(\\text\{percentage\})", "%"},
-        {R"(\s*\bpercent\b)", "\\%"},
-        {R"(\\text\{percent\})", "%"},
-        {R"(\s*\bpct\b)", "\\%"},
-        {R"(\\text\{pct\})", "%"},
-        {R"(inf)", "\\infty", R::kNoBackslash},
-        {R"( sqrt)", "\\sqrt"},
-    };
-    std::vector<Compiled> compiled;
-    for (const SpellingRule& rule : list)
-      compiled.push_back({std::make_unique<RE2>(rule.pattern, Latin1()), rule});
-    return compiled;
-  }();
   // Every rule begins with one of these characters.
   static constexpr std::string_view kFirst = "\\ \t\r\n\f\v{~,aoip";
   std::string out;
@@ -119,16 +108,16 @@ void RegularSpelling(std::string* text) {
     bool replaced = false;
     if (kFirst.find(c) != std::string_view::npos) {
       const char before = i > 0 ? (*text)[i - 1] : '\0';
-      for (const Compiled& compiled : rules) {
-        if (compiled.rule.before == SpellingRule::kNoLetter && IsLetter(before)) continue;
-        if (compiled.rule.before == SpellingRule::kNoBackslash && before == '\\') continue;
+      for (const SpellingRule& rule : kRules) {
+        if (rule.before == SpellingRule::kNoLetter && IsLetter(before)) continue;
+        if (rule.before == SpellingRule::kNoBackslash && before == '\\') continue;
         re2::StringPiece match;
-        if (!compiled.regex->Match(*text, i, text->size(), RE2::ANCHOR_START, &match, 1) ||
+        if (!rule.pattern.Match(*text, i, text->size(), RE2::ANCHOR_START, &match, 1) ||
             match.empty())
           continue;
         const size_t end = i + match.size();
-        if (compiled.rule.no_letter_after && end < text->size() && IsLetter((*text)[end])) continue;
-        out += compiled.rule.replacement;
+        if (rule.no_letter_after && end < text->size() && IsLetter((*text)[end])) continue;
+        out += rule.replacement;
         i = end;
         replaced = true;
         break;
@@ -180,22 +169,21 @@ void DropUnits(std::string* text) {
 }
 
 void CompleteOperators(std::string* text) {
-  static const std::vector<std::pair<std::string, std::string>> list = {
-      {R"(\^\s?\((.*?)\))", R"(^{\1})"},
-      {R"(sqrt\s?\((.*?)\))", R"(\\sqrt{\1})"},
-      {R"(\\frac\s?(\d)\s?(\d+))", R"(\\frac{\1}{\2})"},
-      {R"(\\log_\s?(\d)\s?(\d+))", R"(\\log_{\1}{\2})"},
-      {R"(\\frac\s?\{(.*?)\}\s?(\d))", R"(\\frac{\1}{\2})"},
-      {R"(\\frac\s?(\d)\s?\{(.*?)\})", R"(\\frac{\1}{\2})"},
-      {R"(\\sqrt\s?(\d))", R"(\\sqrt{\1})"},
+  struct Rewrite {
+    RE2 pattern;
+    std::string replacement;
   };
-  static const std::vector<std::unique_ptr<RE2>> patterns = [] {
-    std::vector<std::unique_ptr<RE2>> compiled;
-    for (const auto& [pattern, rewrite] : list)
-      compiled.push_back(std::make_unique<RE2>(pattern, Latin1()));
-    return compiled;
-  }();
-  for (size_t i = 0; i < list.size(); ++i) RE2::GlobalReplace(text, *patterns[i], list[i].second);
+  static const Rewrite kRewrites[] = {
+      {RE2(R"(\^\s?\((.*?)\))", Latin1()), R"(^{\1})"},
+      {RE2(R"(sqrt\s?\((.*?)\))", Latin1()), R"(\\sqrt{\1})"},
+      {RE2(R"(\\frac\s?(\d)\s?(\d+))", Latin1()), R"(\\frac{\1}{\2})"},
+      {RE2(R"(\\log_\s?(\d)\s?(\d+))", Latin1()), R"(\\log_{\1}{\2})"},
+      {RE2(R"(\\frac\s?\{(.*?)\}\s?(\d))", Latin1()), R"(\\frac{\1}{\2})"},
+      {RE2(R"(\\frac\s?(\d)\s?\{(.*?)\})", Latin1()), R"(\\frac{\1}{\2})"},
+      {RE2(R"(\\sqrt\s?(\d))", Latin1()), R"(\\sqrt{\1})"},
+  };
+  for (const Rewrite& rewrite : kRewrites)
+    RE2::GlobalReplace(text, rewrite.pattern, rewrite.replacement);
   ReplaceAll(text, " sqrt", "\\sqrt");
 }
 
