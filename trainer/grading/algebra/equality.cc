@@ -264,18 +264,14 @@ class Comparison {
   }
 
   static ExprKind Inverse(ExprKind kind) {
-    switch (kind) {
-      case ExprKind::kLt:
-        return ExprKind::kGt;
-      case ExprKind::kLe:
-        return ExprKind::kGe;
-      case ExprKind::kGt:
-        return ExprKind::kLt;
-      case ExprKind::kGe:
-        return ExprKind::kLe;
-      default:
-        return kind;
+    static constexpr std::pair<ExprKind, ExprKind> kInverses[] = {{ExprKind::kLt, ExprKind::kGt},
+                                                                  {ExprKind::kLe, ExprKind::kGe},
+                                                                  {ExprKind::kGt, ExprKind::kLt},
+                                                                  {ExprKind::kGe, ExprKind::kLe}};
+    for (const auto& [relation, inverse] : kInverses) {
+      if (kind == relation) return inverse;
     }
+    return kind;
   }
 
   bool RelationsEqual(const Expr& gold, const Expr& answer) {

@@ -1,6 +1,7 @@
 // Whole answers, sets, tuples and relations.
 #include "trainer/grading/latex/parser.h"
 
+#include <algorithm>
 #include <cctype>
 #include <map>
 
@@ -168,42 +169,25 @@ bool Parser::Element(bool relations, std::vector<ExprPtr>* out) {
 }
 
 ExprPtr Parser::RelationChain(ExprPtr left) {
+  static constexpr std::pair<Token, ExprKind> kRelations[] = {
+      {Token::kEquals, ExprKind::kEq},  {Token::kEquivalent, ExprKind::kEq},
+      {Token::kLess, ExprKind::kLt},    {Token::kLessEqual, ExprKind::kLe},
+      {Token::kGreater, ExprKind::kGt}, {Token::kGreaterEqual, ExprKind::kGe},
+      {Token::kUnequal, ExprKind::kNe}};
   while (true) {
-    ExprKind kind;
-    switch (Peek()) {
-      case Token::kEquals:
-      case Token::kEquivalent:
-        kind = ExprKind::kEq;
-        break;
-      case Token::kLess:
-        kind = ExprKind::kLt;
-        break;
-      case Token::kLessEqual:
-        kind = ExprKind::kLe;
-        break;
-      case Token::kGreater:
-        kind = ExprKind::kGt;
-        break;
-      case Token::kGreaterEqual:
-        kind = ExprKind::kGe;
-        break;
-      case Token::kUnequal:
-        kind = ExprKind::kNe;
-        break;
-      case Token::kApprox: {
-        ++position_;
-        ExprPtr right = Expression();
-        if (!right) return nullptr;
-        // "x ~ 1.41" means 1.41. In "\sqrt{2} ~ 1.41" the exact side counts.
-        if (IsSymbolsOnly(*left)) left = right;
-        continue;
-      }
-      default:
-        return left;
-    }
+    const auto relation =
+        std::ranges::find_if(kRelations, [this](const auto& row) { return At(row.first); });
+    const bool is_approximate = At(Token::kApprox);
+    if (relation == std::end(kRelations) && !is_approximate) return left;
     ++position_;
     ExprPtr right = Expression();
     if (!right) return nullptr;
+    if (is_approximate) {
+      // "x ~ 1.41" means 1.41. In "\sqrt{2} ~ 1.41" the exact side counts.
+      if (IsSymbolsOnly(*left)) left = right;
+      continue;
+    }
+    const ExprKind kind = relation->second;
     if (left->kind == ExprKind::kAnd) {
       std::vector<ExprPtr> chain = left->args;
       chain.push_back(MakeNode(kind, {chain.back()->args[1], right}));
