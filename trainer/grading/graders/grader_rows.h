@@ -35,9 +35,8 @@ std::string_view AnswerRegion(std::string_view response);
 absl::StatusOr<std::unique_ptr<Grader>> MakeExactGrader(const std::string& answer_pattern);
 absl::StatusOr<std::unique_ptr<Grader>> MakeNumericGrader(const std::string& answer_pattern);
 
-// The reference answer is an RE2 expression that the whole response must match. `answer_pattern` is
-// empty.
-absl::StatusOr<std::unique_ptr<Grader>> MakeRegexGrader(const std::string& answer_pattern);
+// The reference answer is an RE2 expression that the whole response must match.
+Verdict GradeRegex(std::string_view response, std::string_view answer);
 
 // DAPO's rule (verl's math_dapo): the last "Answer:" line within the last 300 characters of the
 // response is normalized as text (Lewkowycz et al., 2022, appendix D) and must equal the normalized

@@ -59,31 +59,6 @@ class PatternGrader final : public Grader {
   const std::unique_ptr<RE2> pattern_;
 };
 
-// The answer is itself an RE2 expression that the whole response must match.
-class RegexGrader final : public Grader {
-  Verdict GradeAnswer(std::string_view response, std::string_view answer,
-                      std::string_view) const override {
-    Verdict verdict;
-    verdict.extracted = Stripped(response);
-    constexpr size_t kMaxPatternBytes = 4000;
-    if (answer.size() > kMaxPatternBytes) {
-      verdict.reason = Concat("the reference answer has more than ", kMaxPatternBytes, " bytes");
-      return verdict;
-    }
-    RE2::Options options;
-    options.set_log_errors(false);
-    options.set_max_mem(int64_t{1} << 20);
-    const RE2 pattern(re2::StringPiece(answer.data(), answer.size()), options);
-    if (!pattern.ok()) {
-      verdict.reason = "the reference answer is not a regular expression: " + pattern.error();
-      return verdict;
-    }
-    verdict.correct = RE2::FullMatch(verdict.extracted, pattern);
-    verdict.reason = verdict.correct ? "matches" : "does not match";
-    return verdict;
-  }
-};
-
 absl::StatusOr<std::unique_ptr<Grader>> MakePattern(bool numeric,
                                                     const std::string& answer_pattern) {
   std::unique_ptr<RE2> pattern;
@@ -106,8 +81,26 @@ absl::StatusOr<std::unique_ptr<Grader>> MakeExactGrader(const std::string& answe
 absl::StatusOr<std::unique_ptr<Grader>> MakeNumericGrader(const std::string& answer_pattern) {
   return MakePattern(true, answer_pattern);
 }
-absl::StatusOr<std::unique_ptr<Grader>> MakeRegexGrader(const std::string&) {
-  return std::make_unique<RegexGrader>();
+
+Verdict GradeRegex(std::string_view response, std::string_view answer) {
+  constexpr size_t kMaxPatternBytes = 4000;
+  Verdict verdict;
+  verdict.extracted = Stripped(response);
+  if (answer.size() > kMaxPatternBytes) {
+    verdict.reason = Concat("the reference answer has more than ", kMaxPatternBytes, " bytes");
+    return verdict;
+  }
+  RE2::Options options;
+  options.set_log_errors(false);
+  options.set_max_mem(int64_t{1} << 20);
+  const RE2 pattern(re2::StringPiece(answer.data(), answer.size()), options);
+  if (!pattern.ok()) {
+    verdict.reason = "the reference answer is not a regular expression: " + pattern.error();
+    return verdict;
+  }
+  verdict.correct = RE2::FullMatch(verdict.extracted, pattern);
+  verdict.reason = verdict.correct ? "matches" : "does not match";
+  return verdict;
 }
 
 }  // namespace taopd::grading

@@ -97,7 +97,7 @@ const std::vector<Row>& Rows() {
       {{"numeric", "the extracted text and the answer are equal numbers"}, true, MakeNumericGrader},
       {{"regex", "the answer is an RE2 expression that the response matches"},
        false,
-       MakeRegexGrader},
+       MakeFunctionGrader<GradeRegex>},
   };
   return rows;
 }
