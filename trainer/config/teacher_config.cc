@@ -1,5 +1,7 @@
 #include "trainer/config/teacher_config.h"
 
+#include <absl/strings/ascii.h>
+
 #include <algorithm>
 #include <map>
 
@@ -10,8 +12,7 @@ namespace {
 
 bool IsTeacherName(const std::string& name) {
   return !name.empty() && std::ranges::all_of(name, [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-           c == '-';
+    return absl::ascii_isalnum(c) || c == '_' || c == '-';
   });
 }
 

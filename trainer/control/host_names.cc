@@ -1,8 +1,7 @@
 #include "trainer/control/host_names.h"
 
+#include <absl/strings/ascii.h>
 #include <unistd.h>
-
-#include <cctype>
 
 namespace taopd {
 namespace {
@@ -16,9 +15,7 @@ std::string NormalizedName(std::string_view host) {
     host = host.substr(0, colon);  // one colon or none; more are an IPv6 address
   }
   if (host.ends_with('.')) host.remove_suffix(1);
-  std::string name(host);
-  for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return name;
+  return absl::AsciiStrToLower(absl::string_view(host.data(), host.size()));
 }
 
 }  // namespace

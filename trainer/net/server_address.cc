@@ -1,5 +1,7 @@
 #include "trainer/net/server_address.h"
 
+#include <absl/strings/ascii.h>
+
 #include <algorithm>
 #include <charconv>
 
@@ -8,10 +10,7 @@
 namespace taopd {
 namespace {
 
-bool IsHostCharacter(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
-         c == '.' || c == '_';
-}
+bool IsHostCharacter(char c) { return absl::ascii_isalnum(c) || c == '-' || c == '.' || c == '_'; }
 
 bool IsAddressCharacter(char c) {  // of IPv6, with a zone
   return IsHostCharacter(c) || c == ':' || c == '%';

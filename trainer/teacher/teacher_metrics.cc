@@ -1,5 +1,7 @@
 #include "trainer/teacher/teacher_metrics.h"
 
+#include <absl/strings/ascii.h>
+
 #include <string>
 #include <string_view>
 
@@ -11,9 +13,7 @@ std::string MetricNameOf(const std::string& endpoint) {
   const size_t scheme = endpoint.find("://");
   std::string name = scheme == std::string::npos ? endpoint : endpoint.substr(scheme + 3);
   for (char& c : name) {
-    const bool is_plain =
-        (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-';
-    if (!is_plain) c = '_';
+    if (!absl::ascii_isalnum(c) && c != '-') c = '_';
   }
   return name;
 }

@@ -3,6 +3,8 @@
 #include <cctype>
 #include <map>
 
+#include "trainer/grading/text.h"
+
 namespace taopd::grading::latex {
 namespace {
 
@@ -57,9 +59,7 @@ ExprPtr SymbolOrConstant(const std::string& name, bool real) {
   if (const auto found = greek_letters.find(text); found != greek_letters.end())
     text = found->second;
   if (!text.empty() && text[0] == '\\') text.erase(0, 1);
-  std::ranges::transform(text, text.begin(), [](unsigned char c) {
-    return static_cast<char>(c < 0x80 ? std::tolower(c) : c);
-  });
+  text = LowerCase(text);
   if (text == "pi") return MakeConstant(ExprKind::kPi);
   if (text == "gamma") return MakeConstant(ExprKind::kEulerGamma);
   return MakeSymbol(real ? text : kComplexMark + text);

@@ -1,8 +1,9 @@
 #include "trainer/commands/train/setup/ranks.h"
 
+#include <absl/strings/str_split.h>
+
 #include <cstdio>
 #include <cstdlib>
-#include <sstream>
 #include <vector>
 
 #include "common/base/log.h"
@@ -14,10 +15,7 @@ namespace taopd {
 namespace {
 
 std::vector<std::string> Lines(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  return lines;
+  return absl::StrSplit(text, '\n', absl::SkipEmpty());
 }
 
 // Returns the settings as lines "path = value".
