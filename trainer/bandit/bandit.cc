@@ -216,9 +216,9 @@ absl::StatusOr<Result> RunBandit(const std::vector<std::string>& objectives,
     }
   }
   for (const std::string& name : objectives) {
-    TAOPD_ASSIGN_OR_RETURN(ObjectiveRun run, RunOne(name, options, teacher, result.teacher_support,
-                                                    result.options.initial_logits));
-    result.runs.push_back(std::move(run));
+    TAOPD_ASSIGN_OR_RETURN(
+        result.runs.emplace_back(),
+        RunOne(name, options, teacher, result.teacher_support, result.options.initial_logits));
   }
   return result;
 }

@@ -150,8 +150,7 @@ absl::StatusOr<Result> FromJson(const Json& json) {
   if (!runs.is_array() || runs.empty())
     return DataLoss("runs must be a list with at least one run");
   for (size_t i = 0; i < runs.size(); ++i) {
-    TAOPD_ASSIGN_OR_RETURN(ObjectiveRun run, ReadRun(runs[i], Concat("runs[", i, "].")));
-    result.runs.push_back(std::move(run));
+    TAOPD_ASSIGN_OR_RETURN(result.runs.emplace_back(), ReadRun(runs[i], Concat("runs[", i, "].")));
   }
   return result;
 }

@@ -80,8 +80,7 @@ absl::StatusOr<std::vector<double>> LogProbs(const Json& json, const char* field
   }
   std::vector<double> log_probs;
   for (size_t i = 0; i < size; ++i) {
-    TAOPD_ASSIGN_OR_RETURN(const double value, LogProb(list[i], Concat(field, "[", i, "]")));
-    log_probs.push_back(value);
+    TAOPD_ASSIGN_OR_RETURN(log_probs.emplace_back(), LogProb(list[i], Concat(field, "[", i, "]")));
   }
   return log_probs;
 }
@@ -164,9 +163,8 @@ absl::Status ReadSupport(const Json& json, uint32_t traits, cpu::DenseRow* row) 
     return InvalidArgument("support_ids has ", ids.size(), " ids, must have 1 to ", vocabulary);
   }
   for (size_t j = 0; j < ids.size(); ++j) {
-    TAOPD_ASSIGN_OR_RETURN(const int32_t id,
+    TAOPD_ASSIGN_OR_RETURN(row->support_ids.emplace_back(),
                            TokenId(ids[j], Concat("support_ids[", j, "]"), vocabulary));
-    row->support_ids.push_back(id);
   }
   TAOPD_RETURN_IF_ERROR(CheckSize(json, "k", ids.size()));
   TAOPD_ASSIGN_OR_RETURN(row->teacher_log_probs, LogProbs(json, "teacher_logprobs", ids.size()));

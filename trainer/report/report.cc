@@ -17,11 +17,9 @@ absl::StatusOr<std::string> MakeReport(const std::vector<std::string>& paths) {
   for (const std::string& path : paths) {
     std::error_code ignored;
     if (std::filesystem::is_regular_file(path, ignored)) {
-      TAOPD_ASSIGN_OR_RETURN(bandit::Result result, bandit::ReadResult(path));
-      bandits.push_back(std::move(result));
+      TAOPD_ASSIGN_OR_RETURN(bandits.emplace_back(), bandit::ReadResult(path));
     } else {
-      TAOPD_ASSIGN_OR_RETURN(RunRecord run, ReadRun(path));
-      runs.push_back(std::move(run));
+      TAOPD_ASSIGN_OR_RETURN(runs.emplace_back(), ReadRun(path));
     }
   }
   NameRuns(&runs);

@@ -232,8 +232,7 @@ absl::StatusOr<RunRecord> ReadRun(const std::string& dir) {
   }
   if (const std::string path = dir + "/samples.jsonl"; FileExists(path)) {
     const auto read = [&run](const nlohmann::json& line) -> absl::Status {
-      TAOPD_ASSIGN_OR_RETURN(Sample sample, ReadSample(line));
-      run.samples.push_back(std::move(sample));
+      TAOPD_ASSIGN_OR_RETURN(run.samples.emplace_back(), ReadSample(line));
       return absl::OkStatus();
     };
     TAOPD_RETURN_IF_ERROR(ReadLines(path, read, &run));

@@ -54,8 +54,7 @@ absl::Status AppendRow(const nlohmann::json& position, int32_t actual_id, int64_
   if (!position.is_object()) return BadReply("a position of prompt_logprobs is not an object");
   scratch->clear();
   for (const auto& [key, value] : position.items()) {
-    TAOPD_ASSIGN_OR_RETURN(const TokenLogProb entry, ParseEntry(key, value));
-    scratch->push_back(entry);
+    TAOPD_ASSIGN_OR_RETURN(scratch->emplace_back(), ParseEntry(key, value));
   }
   const auto num_entries = static_cast<int64_t>(scratch->size());
   if (num_entries < std::max<int64_t>(top_k, 1) || num_entries > top_k + 1) {
