@@ -106,16 +106,13 @@ Json ScoresJson(const SourceScores& scores) {
 }
 
 std::string Row(const SourceScores& scores, size_t width) {
-  std::string row = "  " + scores.source + std::string(width - scores.source.size(), ' ');
-  row += absl::StrFormat(" %8lld %4s %7.2f %7.2f to %6.2f",
-                         static_cast<long long>(scores.num_problems),
-                         scores.n > 0 ? std::to_string(scores.n).c_str() : "-", 100 * scores.avg,
-                         100 * scores.avg_interval.low, 100 * scores.avg_interval.high);
-  row += absl::StrFormat(" %7.2f", 100 * scores.pass_at_k.back().second);
-  row += absl::StrFormat(" %7.2f %9.2f %9.2f %8.1f\n", 100 * scores.majority,
+  return absl::StrFormat("  %-*s %8d %4s %7.2f %7.2f to %6.2f %7.2f %7.2f %9.2f %9.2f %8.1f\n",
+                         static_cast<int>(width), scores.source, scores.num_problems,
+                         scores.n > 0 ? std::to_string(scores.n) : "-", 100 * scores.avg,
+                         100 * scores.avg_interval.low, 100 * scores.avg_interval.high,
+                         100 * scores.pass_at_k.back().second, 100 * scores.majority,
                          100 * scores.truncated_share, 100 * scores.no_answer_share,
                          scores.mean_tokens);
-  return row;
 }
 
 }  // namespace
