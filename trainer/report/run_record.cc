@@ -170,15 +170,6 @@ void RemoveCommonPrefix(std::vector<Path>* paths) {
   }
 }
 
-void RemoveCommonSuffix(std::vector<Path>* paths) {
-  const auto cut = [&](const Path& path) {
-    return path.size() > 1 && path.back() == paths->front().back();
-  };
-  while (std::ranges::all_of(*paths, cut)) {
-    for (Path& path : *paths) path.pop_back();
-  }
-}
-
 }  // namespace
 
 const Series* RunRecord::Find(const std::string& metric) const {
@@ -249,7 +240,10 @@ void NameRuns(std::vector<RunRecord>* runs) {
   }
   if (runs->empty()) return;
   RemoveCommonPrefix(&paths);
-  RemoveCommonSuffix(&paths);
+  // The parts with which all paths end.
+  for (Path& path : paths) std::ranges::reverse(path);
+  RemoveCommonPrefix(&paths);
+  for (Path& path : paths) std::ranges::reverse(path);
   std::map<std::string, int> num_seen;
   for (size_t i = 0; i < runs->size(); ++i) {
     RunRecord& run = (*runs)[i];

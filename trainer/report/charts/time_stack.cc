@@ -53,15 +53,12 @@ std::vector<Group> CollectGroups(const RunRecord& run) {
   const std::vector<TimePart>& parts = TimeParts();
   const std::map<int64_t, double> whole = ByStep(run.Find("time/step_s"));
   std::vector<std::map<int64_t, double>> values_of_parts;
-  bool has_any = false;
   for (const TimePart& part : parts) {
     values_of_parts.push_back(part.metric != nullptr ? ByStep(run.Find(part.metric))
                                                      : std::map<int64_t, double>());
-    has_any |= part.metric != nullptr && std::string(part.metric) == "time/forward_s" &&
-               !values_of_parts.back().empty();
   }
   std::vector<Group> groups;
-  if (!has_any) return groups;
+  if (ByStep(run.Find("time/forward_s")).empty()) return groups;
   const size_t group_size = (whole.size() + kMaxGroups - 1) / kMaxGroups;
   for (const auto& [step, step_s] : whole) {
     if (groups.empty() || groups.back().num_steps == group_size) {

@@ -190,14 +190,11 @@ std::string Dumbbell(const RunRecord& run, size_t index, const RunResults& resul
   }
   interval(results.before, "before");
   interval(results.after, "after");
-  if (results.teacher) {
-    out += "<i class=\"teacher\" style=\"left:" + Position(results.teacher->value) + "\"></i>";
-  }
-  if (results.before) {
-    out += "<i class=\"dot before\" style=\"left:" + Position(results.before->value) + "\"></i>";
-  }
-  if (results.after) {
-    out += "<i class=\"dot after\" style=\"left:" + Position(results.after->value) + "\"></i>";
+  for (const auto& [mark, measured] :
+       {std::pair("teacher", &results.teacher), std::pair("dot before", &results.before),
+        std::pair("dot after", &results.after)}) {
+    if (!*measured) continue;
+    out += Concat("<i class=\"", mark, "\" style=\"left:", Position((*measured)->value), "\"></i>");
   }
   return out + "</div></div>\n";
 }
