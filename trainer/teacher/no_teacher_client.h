@@ -25,9 +25,8 @@ class NoTeacherClient final : public TeacherClient {
   void Score(TeacherRequest request, Done done) override {
     if (request.top_k > 0 || request.num_candidates > 0 || request.dense || request.entropy)
       return done(InvalidArgument("teacher.kind = none: there is no teacher to ask"));
-    const size_t num_rows = request.token_ids.size() - static_cast<size_t>(request.score_start);
     TeacherScores scores;
-    scores.log_tail.assign(num_rows, std::nanf(""));
+    scores.log_tail.assign(static_cast<size_t>(request.num_rows()), std::nanf(""));
     scores.sampled_log_probs = scores.log_tail;
     done(std::move(scores));
   }

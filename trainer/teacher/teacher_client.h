@@ -63,6 +63,8 @@ struct TeacherRequest {
   std::vector<int32_t> candidate_ids;  // [R, M] ids whose log-probs are requested as well
   // The data set of the prompt, which determines one of several teachers. It is not sent.
   std::string source;
+
+  int64_t num_rows() const { return static_cast<int64_t>(token_ids.size()) - score_start; }  // R
 };
 
 // The teacher's reply with R = P - score_start rows; proto/taopd/v1/teacher.proto defines every

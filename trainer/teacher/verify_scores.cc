@@ -179,14 +179,14 @@ absl::Status VerifyCount(const char* field, size_t size, int64_t expected) {
 
 }  // namespace
 
-int64_t ScoreReplyBytes(const TeacherRequest& request, int64_t num_rows, const TeacherInfo& info) {
+int64_t ScoreReplyBytes(const TeacherRequest& request, const TeacherInfo& info) {
   return ScoreReplyArrayBytes({.top_k = request.top_k,
                                .num_candidates = request.num_candidates,
                                .entropy = request.entropy,
                                .rank = false,  // this client requests neither
                                .support_stats = false,
                                .dense_vocab_size = request.dense ? info.head_vocab_size : 0},
-                              num_rows);
+                              request.num_rows());
 }
 
 absl::Status VerifyTeacherRequest(const TeacherRequest& request, const TeacherInfo& info) {
@@ -214,7 +214,7 @@ absl::Status VerifyTeacherRequest(const TeacherRequest& request, const TeacherIn
     return InvalidArgument("num_candidates ", request.num_candidates, " is outside [0, ",
                            info.max_candidates, "], the teacher's max_candidates");
   }
-  const int64_t num_candidate_ids = (num_tokens - request.score_start) * request.num_candidates;
+  const int64_t num_candidate_ids = request.num_rows() * request.num_candidates;
   if (static_cast<int64_t>(request.candidate_ids.size()) != num_candidate_ids) {
     return InvalidArgument("candidate_ids has ", request.candidate_ids.size(),
                            " ids; num_candidates ", request.num_candidates, " needs ",
@@ -248,7 +248,7 @@ absl::Status VerifyTeacherRequest(const TeacherRequest& request, const TeacherIn
 
 absl::Status VerifyTeacherScores(const TeacherScores& scores, const TeacherRequest& request,
                                  const TeacherInfo& info) {
-  const int64_t num_rows = static_cast<int64_t>(request.token_ids.size()) - request.score_start;
+  const int64_t num_rows = request.num_rows();
   const int64_t k = request.top_k;
   if (scores.revision != info.revision) {
     return DataLoss("teacher reply: revision \"", scores.revision, "\" instead of \"",

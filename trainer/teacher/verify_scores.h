@@ -13,9 +13,8 @@ namespace taopd {
 inline constexpr float kLogProbSlack = 1e-3f;
 inline constexpr double kMassSlack = 1e-3;
 
-// Returns the bytes of the arrays in a reply with `num_rows` rows to a request for the same arrays
-// as `request`, whose tokens do not matter.
-int64_t ScoreReplyBytes(const TeacherRequest& request, int64_t num_rows, const TeacherInfo& info);
+// Returns the bytes of the arrays in the reply to a request.
+int64_t ScoreReplyBytes(const TeacherRequest& request, const TeacherInfo& info);
 
 // Returns INVALID_ARGUMENT if the request is malformed or exceeds a limit of the teacher.
 absl::Status VerifyTeacherRequest(const TeacherRequest& request, const TeacherInfo& info);

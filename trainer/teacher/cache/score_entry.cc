@@ -151,7 +151,7 @@ absl::StatusOr<Header> ReadHeader(std::span<const std::byte> bytes, const std::s
   std::memcpy(&header, bytes.data(), sizeof(header));
   if (header.magic != kMagic) return DataLoss("not a cache entry");
   if (std::string_view(header.key, kKeyDigits) != key) return DataLoss("the entry of another key");
-  const size_t num_rows = request.token_ids.size() - static_cast<size_t>(request.score_start);
+  const auto num_rows = static_cast<size_t>(request.num_rows());
   const bool fits = header.num_rows == num_rows &&
                     header.top_k == static_cast<uint32_t>(request.top_k) &&
                     header.num_candidates == static_cast<uint32_t>(request.num_candidates) &&

@@ -85,8 +85,7 @@ absl::Status GrpcScoreTransport::Check(const TeacherRequest& request,
                                        const TeacherInfo& info) const {
   const int64_t request_bytes =
       4 * static_cast<int64_t>(request.token_ids.size() + request.candidate_ids.size());
-  const int64_t num_rows = static_cast<int64_t>(request.token_ids.size()) - request.score_start;
-  const int64_t bytes = std::max(request_bytes, ScoreReplyBytes(request, num_rows, info));
+  const int64_t bytes = std::max(request_bytes, ScoreReplyBytes(request, info));
   if (bytes <= max_message_bytes_) return absl::OkStatus();
   return InvalidArgument("its messages need ", bytes, " bytes, above max_message_bytes ",
                          max_message_bytes_);

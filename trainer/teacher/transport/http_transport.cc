@@ -52,9 +52,7 @@ HttpScoreTransport::HttpScoreTransport(const std::vector<TeacherEndpoint>& endpo
 HttpScoreTransport::~HttpScoreTransport() = default;
 
 absl::Status HttpScoreTransport::Check(const TeacherRequest& request, const TeacherInfo&) const {
-  const auto num_tokens = static_cast<int64_t>(request.token_ids.size());
-  const int64_t bytes =
-      protocol_->MaxReplyBytes(num_tokens, num_tokens - request.score_start, request.top_k);
+  const int64_t bytes = protocol_->MaxReplyBytes(request);
   if (bytes <= kMaxHttpReplyBytes) return absl::OkStatus();
   return InvalidArgument("its reply may take ", bytes, " bytes of JSON, above the limit of ",
                          kMaxHttpReplyBytes);
@@ -76,11 +74,8 @@ void HttpScoreTransport::CancelAll() { http_.CancelAll(); }
 ScoreTransport::Result HttpScoreTransport::Send(size_t endpoint, const TeacherRequest& request,
                                                 const std::string& model, absl::Duration timeout) {
   const std::string body = protocol_->RequestBody(request, model);
-  const auto num_tokens = static_cast<int64_t>(request.token_ids.size());
-  const auto reply = http_.Exchange(
-      endpoint, protocol_->score_path(), body,
-      protocol_->MaxReplyBytes(num_tokens, num_tokens - request.score_start, request.top_k),
-      timeout);
+  const auto reply = http_.Exchange(endpoint, protocol_->score_path(), body,
+                                    protocol_->MaxReplyBytes(request), timeout);
   Result result{absl::InternalError("not set"), std::nullopt, static_cast<int64_t>(body.size()), 0};
   if (!reply.ok()) {
     result.scores = reply.status();

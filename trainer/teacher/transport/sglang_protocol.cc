@@ -70,7 +70,7 @@ class SglangProtocol final : public HttpProtocol {
       return DataLoss("teacher reply: not a JSON object with meta_info");
     }
     const nlohmann::json& meta = reply->at("meta_info");
-    const int64_t num_rows = static_cast<int64_t>(request.token_ids.size()) - request.score_start;
+    const int64_t num_rows = request.num_rows();
     TAOPD_ASSIGN_OR_RETURN(const nlohmann::json* actual,
                            RowsOf(meta, "input_token_logprobs", num_rows));
     const nlohmann::json* top = nullptr;
@@ -108,9 +108,11 @@ class SglangProtocol final : public HttpProtocol {
     return scores;
   }
 
-  int64_t MaxReplyBytes(int64_t num_tokens, int64_t num_rows, int64_t top_k) const override {
+  int64_t MaxReplyBytes(const TeacherRequest& request) const override {
     constexpr int64_t kTripleBytes = 128;
-    return 65536 + num_tokens * 16 + (num_rows + 1) * (top_k + 1) * kTripleBytes;
+    const auto num_tokens = static_cast<int64_t>(request.token_ids.size());
+    const int64_t num_triples = (request.num_rows() + 1) * (int64_t{request.top_k} + 1);
+    return 65536 + num_tokens * 16 + num_triples * kTripleBytes;
   }
 };
 

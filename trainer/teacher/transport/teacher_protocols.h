@@ -36,8 +36,8 @@ class HttpProtocol {
   virtual absl::Status ExplainRefusal(const absl::Status& error, const TeacherRequest&) const {
     return error;
   }
-  // Returns the largest size of a reply for `num_tokens` tokens, of which `num_rows` are scored.
-  virtual int64_t MaxReplyBytes(int64_t num_tokens, int64_t num_rows, int64_t top_k) const = 0;
+  // Returns the largest size of a reply.
+  virtual int64_t MaxReplyBytes(const TeacherRequest& request) const = 0;
 };
 
 // Returns ParseJson's limit for a 200 reply, whose entries take up to four values each.

@@ -142,9 +142,10 @@ class VllmProtocol final : public HttpProtocol {
                            " or more, or lower teacher.top_k; it says: ", words);
   }
 
-  int64_t MaxReplyBytes(int64_t num_tokens, int64_t, int64_t top_k) const override {
+  int64_t MaxReplyBytes(const TeacherRequest& request) const override {
     constexpr int64_t kEntryBytes = 192;  // {"<id>":{"logprob":..,"rank":..,"decoded_token":".."}}
-    return 65536 + num_tokens * (top_k + 1) * kEntryBytes;
+    const auto num_tokens = static_cast<int64_t>(request.token_ids.size());
+    return 65536 + num_tokens * (int64_t{request.top_k} + 1) * kEntryBytes;
   }
 };
 
