@@ -11,14 +11,10 @@ namespace {
 
 // Returns the log's warning about an endpoint with this refusal (Endpoint::refusal).
 const char* WarningOf(absl::StatusCode refusal) {
-  switch (refusal) {
-    case absl::StatusCode::kOk:
-      return "teacher endpoint fails";
-    case absl::StatusCode::kFailedPrecondition:
-      return "teacher endpoint is another teacher and is left out";
-    default:
-      return "teacher endpoint refuses the API key and is left out";
-  }
+  if (refusal == absl::StatusCode::kOk) return "teacher endpoint fails";
+  return refusal == absl::StatusCode::kFailedPrecondition
+             ? "teacher endpoint is another teacher and is left out"
+             : "teacher endpoint refuses the API key and is left out";
 }
 
 }  // namespace
