@@ -7,9 +7,8 @@ namespace taopd {
 absl::StatusOr<std::unique_ptr<ResponseJudge>> ResponseJudge::Make(const std::string& url) {
   HttpRewardOptions options;
   options.url = url;
-  auto server = ParseHttpUrl(url);
-  if (!server.ok()) return InvalidArgument("eval.grader = ", url, ": ", server.status().message());
-  options.server = *std::move(server);
+  TAOPD_ASSIGN_OR_RETURN(options.server,
+                         Annotate(ParseHttpUrl(url), Concat("eval.grader = ", url)));
   return std::make_unique<ResponseJudge>(std::move(options));
 }
 

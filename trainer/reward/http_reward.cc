@@ -71,10 +71,8 @@ absl::StatusOr<std::vector<double>> ParseRewards(const std::string& body,
 absl::StatusOr<std::unique_ptr<RewardSource>> HttpReward::Make(const RewardConfig& config) {
   HttpRewardOptions options;
   options.url = config.url;
-  auto server = ParseHttpUrl(config.url);
-  if (!server.ok())
-    return InvalidArgument("reward.url = ", config.url, ": ", server.status().message());
-  options.server = *std::move(server);
+  TAOPD_ASSIGN_OR_RETURN(options.server,
+                         Annotate(ParseHttpUrl(config.url), Concat("reward.url = ", config.url)));
   if (options.api_key_env = config.api_key_env; !options.api_key_env.empty()) {
     TAOPD_ASSIGN_OR_RETURN(options.api_key, ApiKeyFrom(options.api_key_env, "reward.api_key_env"));
   }
