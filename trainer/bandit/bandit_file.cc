@@ -193,7 +193,7 @@ absl::Status WriteResult(const Result& result, const std::string& path) {
 absl::StatusOr<Result> ReadResult(const std::string& path) {
   TAOPD_ASSIGN_OR_RETURN(const Json json, ReadJsonFile(path));
   absl::StatusOr<Result> result = FromJson(json);
-  if (!result.ok()) return DataLoss(path, ": ", std::string(result.status().message()));
+  if (!result.ok()) return DataLoss(path, ": ", result.status().message());
   return result;
 }
 

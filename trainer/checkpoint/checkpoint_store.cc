@@ -175,7 +175,7 @@ absl::StatusOr<std::optional<CheckpointRef>> CheckpointStore::Newest(int64_t max
   }
   if (all.empty()) return std::nullopt;
   return DataLoss("all ", all.size(), " checkpoints in ", dir_,
-                  " are damaged; the newest: ", std::string(first_error.message()));
+                  " are damaged; the newest: ", first_error.message());
 }
 
 absl::Status CheckpointStore::DeleteAfter(int64_t step) {

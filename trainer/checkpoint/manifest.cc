@@ -123,9 +123,9 @@ absl::Status WriteManifest(const std::string& dir, int64_t step) {
 absl::StatusOr<CheckpointManifest> ReadManifest(const std::string& dir, int64_t step) {
   const std::string path = dir + "/" + kManifestName;
   const auto json = ReadJsonFile(path);
-  if (!json.ok()) return DataLoss(std::string(json.status().message()));
+  if (!json.ok()) return DataLoss(json.status().message());
   auto manifest = ParseManifest(*json);
-  if (!manifest.ok()) return DataLoss(path, " ", std::string(manifest.status().message()));
+  if (!manifest.ok()) return DataLoss(path, " ", manifest.status().message());
   if (manifest->step != step) {
     return DataLoss(path, " is of step ", manifest->step, " instead of ", step);
   }
@@ -150,7 +150,7 @@ absl::Status VerifyFiles(const CheckpointManifest& manifest, const std::string& 
     if (!name.starts_with(prefix)) continue;
     const std::string path = dir + "/" + name;
     const auto hash = Sha256OfFile(path);
-    if (!hash.ok()) return DataLoss(std::string(hash.status().message()));
+    if (!hash.ok()) return DataLoss(hash.status().message());
     if (*hash != file.sha256) {
       return DataLoss(path, " has the SHA-256 ", *hash, " instead of ", file.sha256);
     }

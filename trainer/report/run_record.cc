@@ -40,7 +40,7 @@ absl::Status ReadLines(const std::string& path, const LineReader& read, RunRecor
                                   "and is left out."));
       break;
     }
-    if (!value.ok()) return DataLoss(std::string(value.status().message()));
+    if (!value.ok()) return DataLoss(value.status().message());
     if (!value->is_object()) return DataLoss(where, ": not a JSON object");
     TAOPD_RETURN_IF_ERROR(Annotate(read(*value), where));
   }
@@ -126,7 +126,7 @@ absl::StatusOr<Sample> ReadSample(const nlohmann::json& line) {
 
 absl::Status ReadSummary(const std::string& path, RunRecord* run) {
   const absl::StatusOr<nlohmann::json> summary = ReadJsonFile(path);
-  if (!summary.ok()) return DataLoss(std::string(summary.status().message()));
+  if (!summary.ok()) return DataLoss(summary.status().message());
   if (!summary->is_object()) return DataLoss(path, ": not a JSON object");
   run->has_summary = true;
   for (const auto& [key, value] : summary->items()) {

@@ -84,7 +84,7 @@ absl::Status CheckpointedRun::CheckSettings() const {
   for (const RunFact& fact : options_.settings) known.push_back(fact.name);
   // The code is not INVALID_ARGUMENT, which stands for settings that differ.
   if (const absl::Status names = CheckAllowedNames(allow_change_, known); !names.ok())
-    return FailedPrecondition(std::string(names.message()));
+    return FailedPrecondition(names.message());
   return CheckResume(recorded, options_.settings, allow_change_);
 }
 
@@ -100,8 +100,7 @@ absl::Status CheckpointedRun::CheckFacts(const RunFacts& facts) {
 
 absl::Status CheckpointedRun::WithChangedSettings(const absl::Status& failure) const {
   if (settings_check_.ok() || IsRankLost(failure)) return failure;
-  return BadUsage(InvalidArgument(std::string(settings_check_.message()), "\n",
-                                  std::string(failure.message())));
+  return BadUsage(InvalidArgument(settings_check_.message(), "\n", failure.message()));
 }
 
 absl::Status CheckpointedRun::CheckRecordedFacts(const RunFacts& facts) const {
