@@ -7,11 +7,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-const Json* FindValue(const Json& row, const std::string& key) {
-  const Json* value = FindPath(row, key);
-  return value == nullptr || value->is_null() ? nullptr : value;
-}
-
 bool IsOfAssistant(const Json& message) {
   return message.is_object() && message.contains("role") && message.at("role") == "assistant";
 }

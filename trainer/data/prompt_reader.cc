@@ -89,7 +89,7 @@ absl::Status PromptReader::ReadPrompt(const PromptSpec& spec, const Json& row, R
   PromptRecord* record = &result->record;
   const std::string& key = spec.key;
   const PromptTemplate& prompt_template = options_.prompt_template;
-  if (const Json* ids = FindPath(row, key + "_ids"); ids != nullptr && !ids->is_null()) {
+  if (const Json* ids = FindValue(row, key + "_ids")) {
     if (!prompt_template.name.empty() || !prompt_template.system.empty() ||
         !spec.row_template.empty()) {
       return InvalidArgument(
@@ -165,10 +165,10 @@ absl::StatusOr<std::string> PromptReader::FillTemplates(const PromptSpec& spec, 
       PromptRecord record;
       TAOPD_RETURN_IF_ERROR(ReadAnswer(row, &record));
       value = record.answer;
-    } else if (const Json* found = FindPath(row, name); found != nullptr && !found->is_null()) {
+    } else if (const Json* found = FindValue(row, name)) {
       TAOPD_ASSIGN_OR_RETURN(value, ReadTextOrNumber(*found, name));
     }
-    if (value.empty()) return absl::NotFoundError(Concat("has no \"", name, "\""));
+    if (value.empty()) return NotFound("has no \"", name, "\"");
     return value;
   });
 }
@@ -262,14 +262,10 @@ absl::Status PromptReader::Tokenize(const std::string& text, const std::string& 
 
 absl::Status PromptReader::ReadTeacherPrompt(const Json& row, Row* result) const {
   const std::string& key = teacher_.key;
-  const auto has = [&](const std::string& path) {
-    const Json* value = FindPath(row, path);
-    return value != nullptr && !value->is_null();
-  };
   Row read;
-  absl::Status status = !has(key) && !has(key + "_ids")
-                            ? absl::NotFoundError(Concat("has no \"", key, "\""))
-                            : ReadPrompt(teacher_, row, &read);
+  const bool is_missing = FindValue(row, key) == nullptr && FindValue(row, key + "_ids") == nullptr;
+  const absl::Status status =
+      is_missing ? NotFound("has no \"", key, "\"") : ReadPrompt(teacher_, row, &read);
   if (absl::IsNotFound(status)) {
     const MissingTeacherPrompt missing = options_.teacher.missing;
     if (missing == MissingTeacherPrompt::kError) {
@@ -319,8 +315,8 @@ absl::Status PromptReader::ReadAnswer(const Json& row, PromptRecord* record) con
 
 absl::Status PromptReader::ReadSource(const Json& row, PromptRecord* record) const {
   if (options_.source_key.empty()) return absl::OkStatus();
-  const Json* source = FindPath(row, options_.source_key);
-  if (source == nullptr || source->is_null()) return absl::OkStatus();
+  const Json* source = FindValue(row, options_.source_key);
+  if (source == nullptr) return absl::OkStatus();
   if (!source->is_string()) return InvalidArgument("\"", options_.source_key, "\" is not text");
   record->source = source->get<std::string>();
   return absl::OkStatus();
@@ -329,7 +325,7 @@ absl::Status PromptReader::ReadSource(const Json& row, PromptRecord* record) con
 absl::Status PromptReader::ReadResponse(const Json& row, PromptRecord* record) const {
   const std::string& key = options_.response_key;
   bool has_end = false;
-  if (const Json* ids = FindPath(row, key + "_ids"); ids != nullptr && !ids->is_null()) {
+  if (const Json* ids = FindValue(row, key + "_ids")) {
     TAOPD_ASSIGN_OR_RETURN(record->response_ids,
                            ReadTokenIds(*ids, key + "_ids", options_.vocab_size));
   } else if (const Json* text = FindPath(row, key); text != nullptr) {

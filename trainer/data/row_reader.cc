@@ -36,6 +36,12 @@ const nlohmann::ordered_json* FindPath(const nlohmann::ordered_json& row, const 
   }
 }
 
+const nlohmann::ordered_json* FindValue(const nlohmann::ordered_json& row,
+                                        const std::string& path) {
+  const nlohmann::ordered_json* value = FindPath(row, path);
+  return value == nullptr || value->is_null() ? nullptr : value;
+}
+
 absl::StatusOr<std::string> ReadTextOrNumber(const nlohmann::ordered_json& value,
                                              const std::string& key) {
   if (value.is_string()) return value.get<std::string>();
