@@ -2,7 +2,6 @@
 
 #include <re2/re2.h>
 
-#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <optional>
@@ -14,7 +13,7 @@ namespace taopd::grading {
 namespace {
 
 std::optional<double> ParseNumber(std::string text) {
-  text.erase(std::remove(text.begin(), text.end(), ','), text.end());
+  std::erase(text, ',');
   if (!text.empty() && text[0] == '+') text.erase(0, 1);
   double value = 0;
   const auto result = std::from_chars(text.data(), text.data() + text.size(), value);

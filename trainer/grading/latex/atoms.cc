@@ -21,11 +21,9 @@ std::string AccentName(const std::string& token) {
   while (!command.empty() && std::isspace(static_cast<unsigned char>(command.back())))
     command.pop_back();
   std::string text = token.substr(open + 1, token.size() - open - 2);
-  text.erase(std::remove(text.begin(), text.end(), ' '), text.end());
+  std::erase(text, ' ');
   if (command.find("text") != std::string::npos || command == "mbox") {
-    text.erase(
-        std::remove_if(text.begin(), text.end(), [](char c) { return c == '(' || c == ')'; }),
-        text.end());
+    std::erase_if(text, [](char c) { return c == '(' || c == ')'; });
     return text;
   }
   if (command == "overline") command = "bar";
