@@ -39,10 +39,9 @@ constexpr std::array kKnownFields = {
 };
 
 bool IsKnownField(const std::string& field) {
-  for (const ObjectiveParameter& parameter : kObjectiveParameters) {
-    if (parameter.name == field) return true;
-  }
-  return std::ranges::find(kKnownFields, field) != kKnownFields.end();
+  return std::ranges::find(kKnownFields, field) != kKnownFields.end() ||
+         std::ranges::any_of(kObjectiveParameters,
+                             [&](const auto& parameter) { return parameter.name == field; });
 }
 
 bool Has(const Json& json, const char* field) {
