@@ -43,16 +43,11 @@ class LineGrader {
   }
 
   absl::StatusOr<const grading::Grader*> Find(const std::string& name) {
-    auto& slot = graders_[name];
-    if (slot == nullptr) {
-      auto made = grading::Grader::Make(name, name == default_ ? pattern_ : "");
-      if (!made.ok()) {
-        graders_.erase(name);
-        return made.status();
-      }
-      slot = *std::move(made);
-    }
-    return slot.get();
+    const auto known = graders_.find(name);
+    if (known != graders_.end()) return known->second.get();
+    TAOPD_ASSIGN_OR_RETURN(auto made,
+                           grading::Grader::Make(name, name == default_ ? pattern_ : ""));
+    return graders_.emplace(name, std::move(made)).first->second.get();
   }
 
  private:
