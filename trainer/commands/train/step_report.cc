@@ -108,15 +108,13 @@ absl::Status StepReport::Write(const StepResult& result, Metrics* metrics) {
   double flops = result.model_flops;
   double peak = peak_flops_;
   RankSums sums;
-  sums.Add(&answers.num_graded);
-  sums.Add(&answers.num_correct);
-  sums.Add(&answers.num_found);
   sums.Add(&flops);
   sums.Add(&peak);
   RemoteRolloutStats remote;
   if (rollouts_.servers != nullptr) remote = rollouts_.servers->stats();
   for (int64_t* count :
-       {&remote.num_reachable, &remote.num_left_out, &remote.num_lost, &remote.num_asked_again}) {
+       {&answers.num_graded, &answers.num_correct, &answers.num_found, &remote.num_reachable,
+        &remote.num_left_out, &remote.num_lost, &remote.num_asked_again}) {
     sums.Add(count);
   }
   TAOPD_RETURN_IF_ERROR(sums.Reduce(&group_));
