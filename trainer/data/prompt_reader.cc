@@ -41,7 +41,7 @@ absl::Status CheckMessages(const Json& messages, const std::string& key) {
 PromptReader::PromptSpec PromptReader::TeacherSpec(const DatasetOptions& options) {
   const TeacherPromptOptions& teacher = options.teacher;
   const std::vector<std::string> names = teacher.row_template.Names();
-  const int64_t num_siblings = std::ranges::count(names, std::string(kSibling));
+  const int64_t num_siblings = std::ranges::count(names, kSibling);
   return {teacher.key.empty() ? options.prompt_key : teacher.key, teacher.row_template,
           teacher.max_length - teacher.sibling_length * num_siblings, /*is_teachers=*/true};
 }

@@ -26,7 +26,7 @@ absl::Status ReadRows(
 // Returns the value at a dotted path such as "reward_model.ground_truth", or null if there is none.
 // A key whose name is the whole rest of the path takes precedence.
 const nlohmann::ordered_json* FindPath(const nlohmann::ordered_json& row, const std::string& path);
-// Returns the same, but null for the JSON value null.
+// Returns the same, but nullptr for the JSON value null.
 const nlohmann::ordered_json* FindValue(const nlohmann::ordered_json& row, const std::string& path);
 
 // Returns a text, or the text of a number: without an exponent, and empty if it is not finite.

@@ -15,7 +15,7 @@ namespace {
 // Stored rollouts of a run with another objective.support may lack them.
 bool HaveCandidates(const TrainConfig& config, const StepInFlight& step) {
   const auto k = static_cast<size_t>(MakeSupportOptions(config, /*vocab_size=*/0).student_top_k);
-  return std::all_of(step.rollouts.begin(), step.rollouts.end(), [k](const auto& entry) {
+  return std::ranges::all_of(step.rollouts, [k](const auto& entry) {
     const Rollout& rollout = entry.second->rollout;
     return rollout.top_ids.size() == k * rollout.response_ids.size();
   });

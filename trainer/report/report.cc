@@ -1,7 +1,6 @@
 #include "trainer/report/report.h"
 
 #include <filesystem>
-#include <utility>
 
 #include "common/io/file.h"
 #include "trainer/bandit/bandit_file.h"

@@ -9,7 +9,7 @@
 //                   "student_kl_to_teacher_after"; "steps" and "seconds"
 //   model/          its config.json or adapter_config.json says that the run has ended, as
 //                   summary.json does
-//   continued       says that it has not: both are from before the run was continued
+//   continued       says that the run goes on: model/ and summary.json are those of its first part
 //   config.yaml     shown unchanged; it tells which of several runs belong together (comparison.h)
 //   samples.jsonl   one generation per line: {"step", "when": "before" | "after" | "eval",
 //                   "prompt", "response", "answer"?, "correct"?}

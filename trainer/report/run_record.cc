@@ -240,7 +240,7 @@ void NameRuns(std::vector<RunRecord>* runs) {
   }
   if (runs->empty()) return;
   RemoveCommonPrefix(&paths);
-  // The parts with which all paths end.
+  // Removes the parts with which all paths end.
   for (Path& path : paths) std::ranges::reverse(path);
   RemoveCommonPrefix(&paths);
   for (Path& path : paths) std::ranges::reverse(path);

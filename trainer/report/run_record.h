@@ -41,7 +41,7 @@ struct RunRecord {
   // The numbers of summary.json.
   std::map<std::string, double> summary;
   bool has_summary = false;
-  // The run wrote its final model or a summary, and was not continued afterwards.
+  // The run has written its final model or a summary, and no continuation of it is under way.
   bool has_ended = false;
   // Empty if there is none.
   std::string config_yaml;

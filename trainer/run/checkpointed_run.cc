@@ -211,17 +211,28 @@ absl::StatusOr<std::string> CheckpointedRun::RollBack(
 }
 
 absl::Status CheckpointedRun::Export() {
-  // This comes before the model, with which a run is finished, and not opened again after a crash.
-  TAOPD_RETURN_IF_ERROR(group_->AgreeOnStatus(
-      group_->is_root() ? RemoveAll(options_.run_dir + kContinuedFile) : absl::OkStatus()));
   TAOPD_RETURN_IF_ERROR(checkpoints_.ExportModel());
   output().Sync();
   if (!group_->is_root()) return absl::OkStatus();
+  RemoveContinuedFile();
   LogInfo("finished", {{"run", options_.name},
                        {"steps", state_.step},
                        {"train_seconds", state_.train_seconds},
                        {"model", options_.run_dir + "/model"}});
   return absl::OkStatus();
+}
+
+void CheckpointedRun::LeaveFinished() {
+  if (!group_->is_root()) return;
+  RemoveContinuedFile();  // a continuation may have ended before its first checkpoint
+  LogInfo(
+      "the run is finished and stays as it is",
+      {{"dir", options_.run_dir}, {"step", state_.step}, {"model", options_.run_dir + "/model"}});
+}
+
+void CheckpointedRun::RemoveContinuedFile() const {
+  const absl::Status removed = RemoveAll(options_.run_dir + kContinuedFile);
+  if (!removed.ok()) LogWarning("a file is left", {{"error", std::string(removed.message())}});
 }
 
 absl::Status CheckpointedRun::Stopped(ExitCode code) const {

@@ -107,13 +107,13 @@ class CheckpointedRun {
   absl::StatusOr<RecordedMetrics> ReadRecords() { return records_.Read(state_); }
   // Compares facts besides the settings with those of the checkpoint's run. Every later checkpoint
   // records them. mode.allow_change may name them. The failure names all settings and facts that
-  // differ, one per line.
+  // differ, one per line. Call it once.
   absl::Status CheckFacts(const RunFacts& facts);
   // Returns a failure between Start and CheckFacts with the settings that differ in front, because
   // they may have caused it.
   absl::Status WithChangedSettings(const absl::Status& failure) const;
   bool settings_differ() const { return !settings_check_.ok(); }
-  // Returns the names of the settings and facts whose values differ from those that
+  // Returns the names of the settings and of this rank's facts whose values differ from those that
   // checkpoint_dir() records. There are none for a new run, or if the checkpoint does not record
   // them. Call it after CheckFacts. Returns DATA_LOSS if the record cannot be parsed.
   absl::StatusOr<std::vector<std::string>> ChangedSinceCheckpoint() const;
@@ -122,8 +122,8 @@ class CheckpointedRun {
   absl::Status CheckDisk();
   // Call it when nothing else can refuse the run. Replaces an old run by this one, or cuts the
   // records of a resumed run to where the checkpoint left them, and writes config.yaml. If there is
-  // a model of a resumed run, writes RUN_DIR/continued, which Export removes. After a failure the
-  // old run is restored.
+  // a model of a resumed run, writes RUN_DIR/continued, which Export and LeaveFinished remove. After
+  // a failure the old run is restored.
   absl::Status OpenOutput();
 
   // Goes back to the newest undamaged checkpoint of at most `step` steps and returns its path. As
@@ -137,6 +137,8 @@ class CheckpointedRun {
   // Writes RUN_DIR/model, and logs the end. Call it after the last step. It may be called again
   // after a failure.
   absl::Status Export();
+  // Logs that a finished run stays as it is.
+  void LeaveFinished();
   // Returns the status of a run that was asked to stop with this code. Call it after Save.
   absl::Status Stopped(ExitCode code) const;
 
@@ -168,12 +170,13 @@ class CheckpointedRun {
   absl::Status CheckSettings() const;
   absl::Status CheckRecordedFacts(const RunFacts& facts) const;
   absl::Status ReplaceOldRun();
+  void RemoveContinuedFile() const;
 
   const CheckpointedRunOptions options_;
   const std::unique_ptr<ProcessGroup> alone_ = ProcessGroup::Alone();
   ProcessGroup* const group_ = options_.group != nullptr ? options_.group : alone_.get();
   std::string resumed_from_;
-  RunFacts identity_ = options_.settings;  // and the facts, after CheckFacts
+  RunFacts identity_ = options_.settings;  // CheckFacts adds the facts
   std::vector<std::string> allow_change_;
   absl::Status settings_check_;  // names the differences from the checkpoint's run
   std::string checkpoint_dir_;

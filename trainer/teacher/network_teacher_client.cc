@@ -83,11 +83,12 @@ class NetworkTeacherClient final : public TeacherClient {
   // Queries all endpoints concurrently. The answers are in the order of the endpoints.
   std::vector<absl::StatusOr<TeacherInfo>> AskAll(absl::Duration timeout) {
     std::vector<absl::StatusOr<TeacherInfo>> answers(options_.endpoints.size());
-    std::vector<std::thread> threads;
-    for (size_t i = 0; i < answers.size(); ++i) {
-      threads.emplace_back([&, i] { answers[i] = transport_->Ask(i, timeout); });
+    {
+      std::vector<std::jthread> threads;  // join here
+      for (size_t i = 0; i < answers.size(); ++i) {
+        threads.emplace_back([&, i] { answers[i] = transport_->Ask(i, timeout); });
+      }
     }
-    for (std::thread& thread : threads) thread.join();
     return answers;
   }
 

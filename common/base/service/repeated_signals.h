@@ -8,9 +8,9 @@
 namespace taopd {
 
 enum class SignalAction {
-  kStop,            // the first one: save and end
+  kStop,            // the first one: end in order
   kSameRequest,     // a repetition of the first one: nothing more to do
-  kEndImmediately,  // a new request: end without saving
+  kEndImmediately,  // a new request: end without saving or waiting
 };
 
 // Observes the time of each signal and decides. Not thread-safe.

@@ -78,8 +78,7 @@ class SftRun {
     if (run_.resumed() && !run_.settings_differ() && run_.is_last() &&
         run_.IsExported().value_or(false)) {
       is_finished_ = true;
-      LogInfo("the run is finished and stays as it is",
-              {{"dir", run_.run_dir()}, {"step", run_.state().step}});
+      run_.LeaveFinished();
       return absl::OkStatus();
     }
     if (absl::Status loaded = LoadData(); !loaded.ok()) return run_.WithChangedSettings(loaded);

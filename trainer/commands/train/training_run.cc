@@ -119,11 +119,7 @@ absl::StatusOr<bool> TrainingRun::IsFinished() {
                             config.eval.measure == EvalMeasure::kNone || !run.is_last();
   TAOPD_ASSIGN_OR_RETURN(const bool is_exported, WithExitCode(kExitUnavailable, run.IsExported()));
   const bool is_finished = evaluations_.ends_run() && is_evaluated && is_exported;
-  if (is_finished && parts_.group->is_root()) {
-    LogInfo(
-        "the run is finished and stays as it is",
-        {{"dir", run.run_dir()}, {"step", run.state().step}, {"model", run.run_dir() + "/model"}});
-  }
+  if (is_finished) run.LeaveFinished();
   return is_finished;
 }
 

@@ -175,10 +175,14 @@ ExprPtr Parser::RelationChain(ExprPtr left) {
       {Token::kGreater, ExprKind::kGt}, {Token::kGreaterEqual, ExprKind::kGe},
       {Token::kUnequal, ExprKind::kNe}};
   while (true) {
-    const auto relation =
-        std::ranges::find_if(kRelations, [this](const auto& row) { return At(row.first); });
     const bool is_approximate = At(Token::kApprox);
-    if (relation == std::end(kRelations) && !is_approximate) return left;
+    ExprKind kind = ExprKind::kEq;
+    if (!is_approximate) {
+      const auto relation =
+          std::ranges::find_if(kRelations, [this](const auto& row) { return At(row.first); });
+      if (relation == std::end(kRelations)) return left;
+      kind = relation->second;
+    }
     ++position_;
     ExprPtr right = Expression();
     if (!right) return nullptr;
@@ -187,7 +191,6 @@ ExprPtr Parser::RelationChain(ExprPtr left) {
       if (IsSymbolsOnly(*left)) left = right;
       continue;
     }
-    const ExprKind kind = relation->second;
     if (left->kind == ExprKind::kAnd) {
       std::vector<ExprPtr> chain = left->args;
       chain.push_back(MakeNode(kind, {chain.back()->args[1], right}));

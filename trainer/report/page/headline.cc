@@ -190,12 +190,13 @@ std::string Dumbbell(const RunRecord& run, size_t index, const RunResults& resul
   }
   interval(results.before, "before");
   interval(results.after, "after");
-  for (const auto& [mark, measured] :
-       {std::pair("teacher", &results.teacher), std::pair("dot before", &results.before),
-        std::pair("dot after", &results.after)}) {
-    if (!*measured) continue;
-    out += Concat("<i class=\"", mark, "\" style=\"left:", Position((*measured)->value), "\"></i>");
-  }
+  const auto mark = [&out](const std::optional<MeasuredShare>& measured, const char* name) {
+    if (!measured) return;
+    out += Concat("<i class=\"", name, "\" style=\"left:", Position(measured->value), "\"></i>");
+  };
+  mark(results.teacher, "teacher");
+  mark(results.before, "dot before");
+  mark(results.after, "dot after");
   return out + "</div></div>\n";
 }
 

@@ -1,7 +1,6 @@
 #include "trainer/rollout/endpoints/rollout_protocols.h"
 
 #include <set>
-#include <utility>
 
 namespace taopd {
 

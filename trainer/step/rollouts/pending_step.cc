@@ -173,15 +173,16 @@ absl::Status ReadNumbers(NumberListReader& reader, PendingStep* step) {
 
 // Returns the first of the `changed` settings and facts that would give scores or rewards other
 // values, or an empty text.
-std::string ChangedSettingOfScores(TrainConfig config, const std::vector<std::string>& changed) {
+std::string ChangeOfScores(TrainConfig config, const std::vector<std::string>& changed) {
+  const std::set<std::string> facts = {"data_fingerprint", "tokenizer_hash", "teacher_revision",
+                                       "teacher_canary"};
   for (const std::string& name : changed) {
-    if (name.starts_with("teacher_")) return name;  // a fact of FactsOfTeacher
+    if (facts.contains(name) || name.starts_with("teacher_canary.")) return name;
   }
   const SettingTable table = DescribeSettings(config);
   for (const Setting& setting : table.settings()) {
     if (!setting.decides_scores) continue;
-    if (std::find(changed.begin(), changed.end(), setting.path) != changed.end())
-      return setting.path;
+    if (std::ranges::find(changed, setting.path) != changed.end()) return setting.path;
   }
   return "";
 }
@@ -190,8 +191,7 @@ std::string ChangedSettingOfScores(TrainConfig config, const std::vector<std::st
 // another number of rollouts or other limits for them; or an empty text. Rollouts that were drawn
 // otherwise, such as at another temperature or with another seed for the same prompts, are used:
 // their log-probs are those with which they were drawn.
-std::string ChangedSettingOfRollouts(const TrainConfig& config,
-                                     const std::vector<std::string>& changed) {
+std::string ChangeOfRollouts(const TrainConfig& config, const std::vector<std::string>& changed) {
   std::set<std::string> deciding = {"data_fingerprint", "data.train_batch_size", "data.shuffle",
                                     "data.max_response_length", "rollout.n"};
   if (config.data.shuffle) deciding.insert("run.seed");
@@ -201,13 +201,12 @@ std::string ChangedSettingOfRollouts(const TrainConfig& config,
   return "";
 }
 
-// Returns DATA_LOSS unless the rollout has scores of the form that `support` asks for, and no
-// setting has changed that would give them or the reward other values. The size of the vocabulary
-// is not compared.
+// Returns DATA_LOSS unless the rollout has scores of the form that `support` asks for, and nothing
+// has changed that would give them or the reward other values. The size of the vocabulary is not
+// compared.
 absl::Status CheckScores(const ScoredRollout& item, const SupportOptions& support,
-                         const std::string& changed_setting) {
-  if (!changed_setting.empty())
-    return DataLoss("its scores and rewards are those of another ", changed_setting);
+                         const std::string& change) {
+  if (!change.empty()) return DataLoss("its scores and rewards are those of another ", change);
   const auto num_rows = static_cast<int64_t>(item.rollout.response_ids.size());
   const auto num_top_ids = static_cast<int64_t>(item.rollout.top_ids.size());
   const int64_t size = int64_t{support.teacher_top_k} + support.student_top_k;
@@ -316,12 +315,12 @@ absl::StatusOr<PendingStep> ReadPendingStep(const std::string& dir, const TrainC
   }
   if (!is_root) step.record.full_kl = FullKlSums();
   const SupportOptions support = MakeSupportOptions(config, /*vocab_size=*/0);
-  const std::string changed_setting = ChangedSettingOfScores(config, changed);
+  const std::string change = ChangeOfScores(config, changed);
   for (const int64_t sequence : SequencesOfStep(config, shares)) {
     const StoredPart part = PartOf(step, sequence);
     TAOPD_ASSIGN_OR_RETURN(ScoredRollout item, ReadRollout(reader, sequence, part));
     if (part == StoredPart::kScores) {
-      if (const absl::Status fits = CheckScores(item, support, changed_setting); !fits.ok()) {
+      if (const absl::Status fits = CheckScores(item, support, change); !fits.ok()) {
         return Annotate(fits, Concat(dir,
                                      ": the step was begun with other settings, and must end "
                                      "with them: rollout ",
@@ -355,9 +354,9 @@ absl::StatusOr<std::vector<StepInFlight>> ReadStepsInFlight(
     const std::vector<std::string>& changed) {
   TAOPD_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(dir));
   const SupportOptions support = MakeSupportOptions(config, /*vocab_size=*/0);
-  const std::string changed_setting = ChangedSettingOfScores(config, changed);
+  const std::string change = ChangeOfScores(config, changed);
   std::vector<StepInFlight> steps;
-  if (const auto other = ChangedSettingOfRollouts(config, changed); !other.empty()) {
+  if (const auto other = ChangeOfRollouts(config, changed); !other.empty()) {
     LogWarning("stored rollouts of other settings are dropped, and generated again",
                {{"steps", names.size()}, {"changed", other}});
     return steps;
@@ -374,7 +373,7 @@ absl::StatusOr<std::vector<StepInFlight>> ReadStepsInFlight(
       bool is_scored = false;
       auto item = ReadRollout(reader, sequence, StoredPart::kScores, &is_scored);
       if (!item.ok()) return Annotate(item.status(), dir + "/" + name);
-      const absl::Status fits = CheckScores(*item, support, changed_setting);
+      const absl::Status fits = CheckScores(*item, support, change);
       if (is_scored && fits.ok()) {
         step.scored.insert(sequence);
       } else if (is_scored) {
@@ -390,7 +389,7 @@ absl::StatusOr<std::vector<StepInFlight>> ReadStepsInFlight(
       }
     }
     if (!dropped.ok()) {
-      LogWarning("stored scores of other settings are dropped",
+      LogWarning("stored scores of other settings or teachers are dropped",
                  {{"step", step.step + 1}, {"first", dropped}});
     }
   }

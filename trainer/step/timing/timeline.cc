@@ -16,8 +16,15 @@ namespace {
 constexpr int64_t kRowsPerTrack = 10'000;
 
 const char* TrackName(TimelineTrack track) {
-  static constexpr const char* kNames[] = {"training", "rollout", "teacher"};
-  return kNames[static_cast<size_t>(track)];
+  switch (track) {
+    case TimelineTrack::kTrainer:
+      return "training";
+    case TimelineTrack::kRollout:
+      return "rollout";
+    case TimelineTrack::kTeacher:
+      return "teacher";
+  }
+  return "";
 }
 
 int64_t RowOf(TimelineTrack track, size_t index) {
