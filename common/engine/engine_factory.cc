@@ -76,6 +76,7 @@ absl::StatusOr<LoadedEngine> Load(const std::string& model_dir, const std::strin
                                    adapter_dir, takes_weights));
   LogPlan(plan);
   const bool planned_pool = options.kv_cache_bytes == kAutoKvCache;
+  if (plan.scores_only) options.max_model_len = plan.max_model_len;
 
   DecoderOptions decoder_options;
   decoder_options.dtype = dtype;

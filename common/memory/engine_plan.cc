@@ -128,8 +128,9 @@ MemoryAdvice EngineAdvice(const EnginePlanInput& input) {
   MemoryAdvice advice;
   advice.by_item = {
       {kKvPool, "lower kv_cache_bytes or max_model_len"},
-      {kActivations, input.kv_cache_bytes == 0 ? "lower max_num_batched_tokens or max_model_len"
-                                               : "lower max_num_batched_tokens"},
+      {kActivations, input.kv_cache_bytes == 0 && input.max_model_len > input.max_num_batched_tokens
+                         ? "lower max_model_len, or use a KV cache"
+                         : "lower max_num_batched_tokens"},
       {kHeadWorkspace, "lower head_workspace_bytes"},
       {kCudaGraphs,
        "lower max_cudagraph_capture_size or max_seq_len_to_capture, or set cuda_graphs to false"},
@@ -158,6 +159,21 @@ absl::Status CheckInput(const EnginePlanInput& input) {
   }
   TAOPD_RETURN_IF_ERROR(CheckCaptureLimits(input.cuda_graphs, input.max_num_seqs));
   return UsesGraphs(input).status();
+}
+
+// Halves the longest sequence, which a step computes at once, until it fits or until other steps
+// take as much.
+void ShortenToFit(const EnginePlanInput& input, EnginePlan* plan) {
+  const int64_t asked = plan->max_model_len;
+  while (plan->max_model_len > input.max_num_batched_tokens &&
+         PeakBytes(plan->lines, input.budget.device) > input.budget.limit_bytes) {
+    plan->max_model_len /= 2;
+    plan->lines = LinesBeforePool(input, plan->max_model_len);
+  }
+  if (plan->max_model_len == asked) return;
+  plan->warnings.push_back(
+      Concat("without a KV pool, a sequence is computed in one step: requests ", "are limited to ",
+             plan->max_model_len, " tokens, below the ", asked, " of the model"));
 }
 
 // Returns the bytes that the plan chooses. `left_bytes` >= 0 is what everything else leaves.
@@ -245,6 +261,7 @@ absl::StatusOr<EnginePlan> PlanEngine(const EnginePlanInput& input, EnginePlan* 
   plan.lines = LinesBeforePool(input, plan.max_model_len);
 
   const std::string& device = input.budget.device;
+  if (plan.scores_only && input.max_model_len == 0) ShortenToFit(input, &plan);
   absl::Status fits;
   if (PeakBytes(plan.lines, device) > input.budget.limit_bytes) {
     fits =

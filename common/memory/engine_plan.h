@@ -45,7 +45,8 @@ struct EnginePlanInput {
   bool merges_adapter = false;
   // Whether the weights are a trainer's parameters, which are never mapped.
   bool weights_are_parameters = false;
-  // Whether the weights can be replaced. What is copied then stays next to its packed copy.
+  // Whether the weights can be replaced. If so, weights that were copied stay next to their packed
+  // copies.
   bool takes_weights = false;
   MemoryBudget budget;
   // The other memory that the process holds or will hold, such as a trainer's gradients. A budget
@@ -106,7 +107,7 @@ absl::Status DoesNotFit(const MemoryBudget& budget, const std::vector<MemoryLine
 // keep the keys and values of all positions, so they need as much as others.
 //
 // If the model's context is longer than what the pool can hold, requests that generate are limited,
-// with a warning. Errors name the line that is too large and what to change:
+// with a warning. Without a pool, all requests are limited to what one step can compute. Errors name the line that is too large and what to change:
 //   INVALID_ARGUMENT    max_model_len exceeds the model's positions, or kv_cache_bytes does not
 //                       hold a sequence of the requested max_model_len, or not one block, or CUDA
 //                       graphs are requested but impossible (UsesCudaGraphs)

@@ -14,8 +14,8 @@
 
 namespace taopd {
 
-// By default the kernels that the program is linked with: those of kernels/cuda, or in tests those
-// of the emulated run-time. Programs without either must not make one.
+// The members are by default the kernels that the program is linked with: those of kernels/cuda, or
+// in tests those of the emulated run-time. Programs without either must not make one.
 struct DeviceKernels {
   decltype(&FusedHead) fused_head = FusedHead;
   decltype(&FusedScoring) fused_scoring = FusedScoring;

@@ -19,10 +19,11 @@ void EndWatch::Start(absl::Duration timeout) {
   });
 }
 
-void EndWatch::EndAtNewRequest(const sigset_t& signals, RepeatedSignals::Time requested_at) {
-  signal_thread_ = std::jthread([this, signals, requested_at] {
+void EndWatch::EndAtNewRequest(const sigset_t& signals, bool is_requested) {
+  const auto begun_at = std::chrono::steady_clock::now();
+  signal_thread_ = std::jthread([this, signals, is_requested, begun_at] {
     RepeatedSignals rule;
-    rule.Observe(requested_at);
+    if (is_requested) rule.Observe(begun_at);
     const timespec stop_interval = {.tv_sec = 0, .tv_nsec = 10'000'000};
     for (bool is_last = false; !is_last;) {
       is_last = stopped_.HasBeenNotified();  // a signal from before that time is still taken

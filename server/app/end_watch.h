@@ -24,9 +24,11 @@ class EndWatch {
   void Start(absl::Duration timeout);
   // Sets the work that the line names as the reason for the wait. `what` must be a string literal.
   void set_waits_for(const char* what) { waits_for_ = what; }
-  // Takes `signals`, which all threads must block, from here on. The first one that is not the same
-  // request as that of `requested_at` ends the process by its default action. Call it once.
-  void EndAtNewRequest(const sigset_t& signals, RepeatedSignals::Time requested_at);
+  // Takes `signals`, which all threads must block, until the object is destroyed; later ones stay
+  // blocked. The first request to end has been made if `is_requested`, and is made by the next
+  // signal otherwise. A signal that makes a second one (RepeatedSignals) ends the process by its
+  // default action or, if that does nothing, with 128 + signal. Call it once.
+  void EndAtNewRequest(const sigset_t& signals, bool is_requested);
 
  private:
   std::atomic<const char*> waits_for_{"nothing"};

@@ -13,8 +13,9 @@
 
 namespace taopd {
 
-// One thread calls LoadSecrets, Listen, StopWatch and Shutdown, in this order. Once Listen has
-// returned OK, any thread may call the other functions.
+// One thread calls LoadSecrets, Listen, StopWatch and Shutdown, in this order; it may call
+// LoadSecrets again at any time. Once Listen has returned OK, any thread may call the other
+// functions.
 class TeacherListeners {
  public:
   // `options` and `state` must outlive the object.

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <exception>
 #include <nlohmann/json.hpp>
@@ -59,8 +58,8 @@ void RaiseFileDescriptorLimit() {
 // The loading thread shares the object, because it may outlive RunTeacher.
 class TeacherApp : public std::enable_shared_from_this<TeacherApp> {
  public:
-  // `end_watch` outlives the object, unless the loading thread is left behind with it: destroying
-  // an engine joins its thread.
+  // `end_watch` outlives the object, because destroying an engine joins its thread. Only an object
+  // that the loading thread keeps lives longer, and it no longer uses `end_watch`.
   TeacherApp(const TeacherOptions& options, ModelLoader load, EndWatch* end_watch)
       : options_(options),
         end_watch_(end_watch),
@@ -90,7 +89,7 @@ class TeacherApp : public std::enable_shared_from_this<TeacherApp> {
     service_.WatchWith([this] { return state_.Alive().ok(); });
     const int exit_code = WaitForEnd(signals);
     sigdelset(&signals, SIGHUP);
-    end_watch_->EndAtNewRequest(signals, std::chrono::steady_clock::now());
+    end_watch_->EndAtNewRequest(signals, /*is_requested=*/exit_code == kExitOk);
     if (exit_code == kExitOk) AnnounceEnd();
     Drain(exit_code == kExitOk ? absl::Seconds(options_.shutdown_timeout)
                                : std::min(absl::Seconds(options_.shutdown_timeout), kFailedDrain));

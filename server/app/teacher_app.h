@@ -19,7 +19,8 @@ using ModelLoader = std::function<absl::StatusOr<std::shared_ptr<ServedModel>>()
 // ready. It serves for options.drain_delay seconds more and then drains: health fails, new work is
 // refused, and accepted work has options.shutdown_timeout to finish. If the process has not ended
 // 10 s after that, because a step of the engine never returns, it is ended with kExitInternal
-// (EndWatch). A signal that comes five seconds later ends it immediately (repeated_signals.h).
+// (EndWatch). Further signals within five seconds of the first have no effect; a later one ends it
+// immediately (repeated_signals.h).
 //
 // SIGHUP reloads the file of keys and the certificates and reopens the access log, where there are
 // any; otherwise it ends the program.

@@ -178,6 +178,7 @@ class GrpcServerImpl final : public GrpcServer {
               metrics_->RecordRequest("grpc/guard", absl::StatusCodeToString(why.code()),
                                       absl::ZeroDuration(), address);
             }});
+    absl::MutexLock lock(&mutex_);
     SetHealth(false, false);
     return absl::OkStatus();
   }
@@ -192,7 +193,10 @@ class GrpcServerImpl final : public GrpcServer {
   }
 
   void Shutdown(absl::Time deadline) override {
-    SetHealth(false, false);
+    {
+      absl::MutexLock lock(&mutex_);
+      SetHealth(false, false);
+    }
     teacher_.DrainStreams();
     teacher_.tracker().WaitUntilIdle(deadline);
     guard_->StopAccepting();
@@ -208,7 +212,7 @@ class GrpcServerImpl final : public GrpcServer {
   }
 
  private:
-  void SetHealth(bool healthy, bool ready) {
+  void SetHealth(bool healthy, bool ready) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     grpc::HealthCheckServiceInterface* health = server_->GetHealthCheckService();
     health->SetServingStatus("", ready);
     health->SetServingStatus(kServiceName, ready);

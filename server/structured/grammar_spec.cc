@@ -5,6 +5,8 @@
 #include <string_view>
 #include <utility>
 
+#include "common/io/jsonl.h"
+
 namespace taopd {
 namespace {
 
@@ -94,15 +96,19 @@ absl::Status CheckGrammarSpec(const GrammarSpec& spec, const std::string& field)
                            " levels");
   }
   if (is_json && !nlohmann::json::accept(text)) return InvalidArgument(field, " is not valid JSON");
+  if (spec.kind == Kind::kStructuralTag && text[text.find_first_not_of(" \t\r\n")] != '{')
+    return InvalidArgument(field, " must be an object");
   return absl::OkStatus();
 }
 
 std::string CurrentStructuralTag(const std::string& text) {
   using nlohmann::ordered_json;
-  const ordered_json tag = ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
-  const auto structures = tag.find("structures");
-  const auto triggers = tag.find("triggers");
-  if (structures == tag.end() || triggers == tag.end() || !structures->is_array()) return text;
+  if (text.find("\"structures\"") == std::string::npos) return text;
+  const auto tag = ParseOrderedJson(text, "structural_tag");
+  if (!tag.ok()) return text;
+  const auto structures = tag->find("structures");
+  const auto triggers = tag->find("triggers");
+  if (structures == tag->end() || triggers == tag->end() || !structures->is_array()) return text;
   ordered_json tags = ordered_json::array();
   for (const ordered_json& item : *structures) {
     if (!item.is_object()) return text;

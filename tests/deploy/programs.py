@@ -93,7 +93,7 @@ def copy_model(directory):
 
 
 def make_certificate(path, name, addresses="IP:127.0.0.1", authority=None):
-    """Writes PATH.crt and PATH.key: an authority's, which signs itself, or signed by that of the files AUTHORITY.crt and .key."""
+    """Writes PATH.crt and PATH.key. AUTHORITY.crt and .key sign the certificate; without them it signs itself, as an authority's."""
     signed = ["-addext", "basicConstraints=critical,CA:FALSE", "-CA", f"{authority}.crt", "-CAkey", f"{authority}.key"]
     expect(0, [tool("openssl"), "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
                "-subj", f"/CN={name}", "-addext", f"subjectAltName={addresses}", *(signed if authority else ()),

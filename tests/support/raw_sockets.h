@@ -71,7 +71,7 @@ inline std::string AskRaw(int port, std::string_view request, const char* from =
   return client.ReadAll();
 }
 
-// Connections that have sent this.
+// Returns connections over which `bytes` were sent, unless the server has closed them.
 inline std::vector<RawClient> ConnectMany(int port, int count, std::string_view bytes) {
   std::vector<RawClient> clients;
   for (int i = 0; i < count; ++i) {

@@ -4,7 +4,6 @@
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "common/base/check.h"
 #include "common/base/log.h"

@@ -111,7 +111,7 @@ MaybeRefusal ParseVersion(std::string_view version, RequestHead* head) {
 
 MaybeRefusal ParseRequestLine(std::string_view line, const RequestLimits& limits,
                               RequestHead* head) {
-  const std::vector<std::string> parts = absl::StrSplit(std::string(line), ' ');
+  const std::vector<std::string> parts = absl::StrSplit(std::string(line), absl::MaxSplits(' ', 3));
   if (parts.size() != 3) {
     return BadRequest(
         "the request line must be a method, a target and a version with single spaces");

@@ -8,7 +8,6 @@
 #include "server/generation/request_fields.h"
 #include "server/http/request/common_fields.h"
 #include "server/http/request/request_body.h"
-#include "server/http/request/structured_output.h"
 #include "server/http/response/answer_json.h"
 #include "server/http/response/chunk_frame.h"
 #include "server/http/response/token_text.h"

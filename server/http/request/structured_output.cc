@@ -7,7 +7,6 @@
 #include "server/generation/engine_requests.h"
 #include "server/generation/request_fields.h"
 #include "server/http/http_error.h"
-#include "server/http/request/request_body.h"
 
 namespace taopd {
 namespace {

@@ -2,8 +2,6 @@
 // Messages are vLLM's.
 #pragma once
 
-#include <string>
-
 #include "server/generation/generation_request.h"
 #include "server/http/request/json_fields.h"
 #include "server/serving/serving_state.h"

@@ -187,6 +187,12 @@ TEST(PlanEngine, WithoutPoolItOnlyScores) {
   ASSERT_OK_AND_ASSIGN(const EnginePlan shorter, PlanEngine(input));
   EXPECT_EQ(BytesOfLine(shorter, "activations") * input.config.max_position_embeddings,
             in_one_step * input.max_model_len);
+  // A length that nobody asked for gives way.
+  input.max_model_len = 0;
+  input.budget.limit_bytes = plan.total_bytes - 1;
+  ASSERT_OK_AND_ASSIGN(const EnginePlan cut, PlanEngine(input));
+  EXPECT_EQ(cut.max_model_len, input.config.max_position_embeddings / 2);
+  EXPECT_THAT(cut.warnings, ElementsAre(HasSubstr("limited to 20480 tokens, below the 40960")));
 }
 
 // Returns the bytes of everything but the pool.

@@ -30,7 +30,7 @@ inline Golden LoadGolden() {
   return {golden["ids"].get<std::vector<uint32_t>>(), golden["top5"]};
 }
 
-// A connection of its own.
+// Returns a channel that shares its connection with no other.
 inline std::shared_ptr<grpc::Channel> NewChannel(const TeacherProcess& teacher) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -73,7 +73,7 @@ class TeacherBinaryFixture : public ::testing::Test {
     TAOPD_RETURN_IF_ERROR(StatusOf(stub_->Score(&context, request, &response)));
     return response;
   }
-  // A client of its own, for another thread.
+  // Makes a client, such as for another thread.
   std::unique_ptr<httplib::Client> NewClient() {
     auto client = std::make_unique<httplib::Client>("127.0.0.1", teacher_->http_port());
     client->set_read_timeout(120);

@@ -220,6 +220,7 @@ void TrainerTest::ExpectSameLosses(const std::string& a, const std::string& b, d
   const std::vector<double> losses = Losses(a), expected = Losses(b);
   ASSERT_EQ(losses.size(), expected.size()) << a;
   ASSERT_FALSE(losses.empty()) << a;
+  EXPECT_TRUE(ReadFile(dir_.File(a + "/metrics.jsonl")).ends_with('\n')) << a;
   for (size_t i = 0; i < losses.size(); ++i)
     EXPECT_NEAR(losses[i], expected[i], relative * std::abs(expected[i])) << a << " " << i;
 }

@@ -22,6 +22,7 @@ class TrainerLimitedRanksTest : public TrainerTest {
                {"head_dim", 64},
                {"initializer_range", 0.02}},
               {"model.dtype=bfloat16", "optimizer.lr=0", "trainer.batch_size=1"});
+    std::filesystem::remove_all(dir_.File("large/checkpoints"));
     const std::string weights = dir_.File("large/model/model.safetensors");
     return static_cast<int64_t>(std::filesystem::file_size(weights)) / 2;
   }

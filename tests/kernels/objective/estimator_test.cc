@@ -86,8 +86,9 @@ TEST(ScoreFunctions, GuardsActOnRhoAndCount) {
     EXPECT_TRUE(info.traits & kReadsBehavior) << info.name;
     EXPECT_TRUE(info.traits & kReadsRhoGuards) << info.name;
     const Objective free = *FindObjective(info.name);
-    Objective guarded = free;
-    guarded.max_rho = 1.5;
+    Objective truncated = free;
+    truncated.max_rho = 1.5;
+    Objective guarded = truncated;
     guarded.mask_rho_below = 0.5;
     guarded.mask_rho_above = 2;
     for (int32_t y = 0; y < kVocabulary; ++y) {
@@ -112,6 +113,8 @@ TEST(ScoreFunctions, GuardsActOnRhoAndCount) {
               << info.name << ", rho " << c.rho << ", logit " << v;
         }
         EXPECT_NEAR(plain.loss, none.loss + c.rho * (one.loss - none.loss), 1e-11) << info.name;
+        const double cut = std::min(c.rho, truncated.max_rho);  // without masks
+        EXPECT_NEAR(at_rho(truncated, c.rho).loss, none.loss + cut * (one.loss - none.loss), 1e-11);
         EXPECT_EQ(plain.num_masked + plain.num_truncated, 0) << info.name;
       }
       EXPECT_GT(std::abs(one.loss - none.loss), 1e-3) << info.name << ": rho has no effect";

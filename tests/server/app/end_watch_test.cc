@@ -1,6 +1,7 @@
 #include "server/app/end_watch.h"
 
 #include <absl/synchronization/notification.h>
+#include <absl/time/clock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -23,9 +24,12 @@ TEST(EndWatchTest, EndsAProcessThatWaitsForever) {
     sigfillset(&signals);
     ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
     EndWatch watch;
-    watch.EndAtNewRequest(signals, std::chrono::steady_clock::now() - std::chrono::seconds(5));
+    watch.EndAtNewRequest(signals, /*is_requested=*/false);
     ::kill(::getpid(), SIGTERM);
-    absl::Notification().WaitForNotification();
+    absl::SleepFor(absl::Seconds(5));
+    ::kill(::getpid(), SIGTERM);
+    absl::SleepFor(absl::Seconds(30));
+    std::_Exit(1);
   };
   EXPECT_EXIT(hang_until_signal(), ::testing::KilledBySignal(SIGTERM), "");
 }

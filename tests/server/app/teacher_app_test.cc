@@ -155,8 +155,8 @@ TEST_F(TeacherAppTest, AcceptedWorkIsAnsweredBeforeTheEnd) {
   ::kill(::getpid(), SIGTERM);
   // Draining has begun when health fails; a new request is then refused.
   while (client_->Get("/health")->status == 200) std::this_thread::yield();
-  EXPECT_EQ(Complete(), 503);
   ::kill(::getpid(), SIGTERM);  // the second of a pair
+  EXPECT_EQ(Complete(), 503);
   fake_.engine->Hold(false);
   call.join();
   EXPECT_EQ(WaitForEnd(), kExitOk);

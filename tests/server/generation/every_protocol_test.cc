@@ -196,7 +196,8 @@ TEST_F(EveryProtocolTest, FormsBecomeMasks) {
       }
     }
     ExpectRefused(protocol, {.form = Form{"regex", "(a"}}, "Regex parsing error");
-    ExpectRefused(protocol, {.form = Form{"json", "{"}}, "is not valid JSON");
+    for (const char* kind : {"json", "structural_tag"})
+      ExpectRefused(protocol, {.form = Form{kind, "{"}}, "is not valid JSON");
   }
 }
 

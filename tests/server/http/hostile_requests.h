@@ -31,7 +31,7 @@ inline std::string ChunkedBody(const std::string& body) {
 inline std::string WholePost(const std::string& body, const std::string& headers = "") {
   return PostHead(headers + "Content-Length: " + std::to_string(body.size()) + "\r\n") + body;
 }
-// The same, after which the connection is to be closed.
+// Returns the same, after which the connection is to be closed.
 inline std::string ClosingPost(const std::string& body, const std::string& headers = "") {
   return WholePost(body, "Connection: close\r\n" + headers);
 }
@@ -204,7 +204,7 @@ inline std::vector<HostileRequest> HostileLengths() {
   for (const char* bad :
        {"-1", "+3", "0x3", "3%33", "3.0", "3e0", "1 2", "", "3;", "3a", "\"3\"", "\xef\xbc\x93"})
     add_length(bad, 400);
-  add_length(std::string("33\0", 3), 400);
+  add_length(std::string("3\0", 2), 400);
   for (const char* large : {"33554433", "4294967299", "9223372036854775808", "18446744073709551616",
                             "18446744073709551619", "99999999999999999999999999"})
     add_length(large, 413);

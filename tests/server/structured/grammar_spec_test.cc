@@ -32,7 +32,8 @@ TEST(GrammarSpecTest, TextsBeyondTheLimitsAreRefusedByName) {
   EXPECT_OK(check(Kind::kJsonSchema, repeated("[", 64) + repeated("]", 64)));
   EXPECT_ERROR(check(Kind::kJsonSchema, repeated("[", 65) + repeated("]", 65)), kInvalidArgument,
                "nested too deeply");
-  EXPECT_OK(check(Kind::kStructuralTag, repeated("[", 80) + repeated("]", 80)));
+  EXPECT_OK(check(Kind::kStructuralTag, "{\"a\":" + repeated("[", 79) + repeated("]", 79) + "}"));
+  EXPECT_ERROR(check(Kind::kStructuralTag, " [1]"), kInvalidArgument, "must be an object");
   EXPECT_ERROR(check(Kind::kJsonSchema, "{\"type\": "), kInvalidArgument, "is not valid JSON");
 }
 
@@ -52,7 +53,7 @@ TEST(GrammarSpecTest, OlderStructuralTagsAreConverted) {
       CurrentStructuralTag(R"({"type":"structural_tag","structures":[{"begin":"<f>","schema":)"
                            R"({"b":1,"a":2},"end":"</f>"}],"triggers":["<f"]})"),
       current);
-  for (const std::string& other : {current, std::string("[1]"), std::string("3"),
+  for (const std::string& other : {current, std::string("["), std::string("[\"structures\"]"),
                                    std::string(R"({"structures":[1],"triggers":[]})")})
     EXPECT_EQ(CurrentStructuralTag(other), other);
 }

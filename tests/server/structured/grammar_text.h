@@ -63,7 +63,7 @@ inline absl::StatusOr<std::set<int32_t>> AllowedIds(LogitMask& mask,
   return allowed;
 }
 
-// The same, which is expected to work; empty otherwise.
+// Expects that this works, and returns its result; empty otherwise.
 inline std::set<int32_t> Allowed(LogitMask& mask, const std::vector<int32_t>& ids) {
   const auto allowed = AllowedIds(mask, ids);
   EXPECT_OK(allowed);

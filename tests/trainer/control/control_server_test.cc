@@ -230,21 +230,14 @@ TEST(HostNames, TheAddressOfTheConnectionIsOwn) {
   EXPECT_FALSE(names.Allows(":8080", ""));
 }
 
-// Returns the answer to a request of these lines.
-std::string RawAnswer(int port, const std::string& request) {
-  RawClient client(port);
-  EXPECT_TRUE(client.Send(request));
-  return client.ReadAll();
-}
-
 // A page of another site whose name was made to point here (DNS rebinding) sends its own name.
 TEST_F(ControlServerTest, ForeignHostsAreRefusedOnEveryRoute) {
   const ControlServerOptions options = {.allowed_hosts = {"Trainer.Example"}};
   ASSERT_OK_AND_ASSIGN(const auto server, ControlServer::Start(options, &state_, Pages()));
   const auto ask = [&](const std::string& route, const std::string& host) {
-    return RawAnswer(server->http_port(), route + " HTTP/1.1\r\nHost: " + host +
-                                              "\r\nX-Taopd-Control: 1\r\nContent-Length: 0\r\n"
-                                              "Connection: close\r\n\r\n");
+    return AskRaw(server->http_port(), route + " HTTP/1.1\r\nHost: " + host +
+                                           "\r\nX-Taopd-Control: 1\r\nContent-Length: 0\r\n"
+                                           "Connection: close\r\n\r\n");
   };
   char own[256] = {};
   ASSERT_EQ(gethostname(own, sizeof(own) - 1), 0);
@@ -271,10 +264,10 @@ TEST_F(ControlServerTest, ForeignHostsAreRefusedOnEveryRoute) {
 // curl -X POST sends no Content-Length.
 TEST_F(ControlServerTest, APostWithoutABodyIsAPost) {
   const auto post = [&](const std::string& path, const std::string& headers) {
-    return RawAnswer(server_->http_port(), "POST " + path +
-                                               " HTTP/1.1\r\nHost: localhost\r\n"
-                                               "Connection: close\r\n" +
-                                               headers + "\r\n");
+    return AskRaw(server_->http_port(), "POST " + path +
+                                            " HTTP/1.1\r\nHost: localhost\r\n"
+                                            "Connection: close\r\n" +
+                                            headers + "\r\n");
   };
   EXPECT_THAT(post("/pause", "X-Taopd-Control: 1\r\n"), StartsWith("HTTP/1.1 202"));
   EXPECT_TRUE(state_.pause_requested());

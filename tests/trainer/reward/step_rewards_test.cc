@@ -2,7 +2,6 @@
 // enumeration of every group of responses.
 #include "trainer/reward/step_rewards.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "tests/kernels/objective/dense_row.h"

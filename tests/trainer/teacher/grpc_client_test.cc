@@ -2,6 +2,7 @@
 // teachers that fail, come back or ask for patience.
 #include <absl/synchronization/blocking_counter.h>
 #include <absl/synchronization/notification.h>
+#include <absl/time/clock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>

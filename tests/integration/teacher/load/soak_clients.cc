@@ -324,7 +324,7 @@ void SoakClient::SendWhatIsRefused() {
   for (const std::string& body : bodies) {
     const auto answer = http_->Post("/v1/completions", body, "application/json");
     ASSERT_TRUE(answer);
-    EXPECT_EQ(answer->status, 400) << answer->body;
+    EXPECT_EQ(answer->status, 400) << body.substr(0, 40) << ": " << answer->body;
   }
   const auto answer = http_->Get("/no/such/route");
   ASSERT_TRUE(answer);

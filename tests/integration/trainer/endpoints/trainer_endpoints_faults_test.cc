@@ -11,7 +11,7 @@ namespace {
 
 class TrainerEndpointsFaultsTest : public TrainerEndpointsTest {
  protected:
-  // Returns the endpoints of all.
+  // Returns the endpoints of all workers.
   Strings StartAll(std::vector<Worker>* workers) {
     Strings endpoints;
     for (Worker& worker : *workers) {

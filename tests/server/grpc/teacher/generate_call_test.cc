@@ -25,7 +25,7 @@ class GenerateCallTest : public GrpcServerFixture {
     grpc::ClientContext context;
     return ReadAll(stub_->Generate(&context, request));
   }
-  // Of Request().
+  // Returns what the engine generates for Request().
   static GeneratedTokens Expected() {
     InferenceRequest inference = MakeGeneration({3, 5, 7}, 4);
     inference.sampling->temperature = 0.5f;

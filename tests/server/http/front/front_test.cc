@@ -347,13 +347,14 @@ TEST_F(FrontTest, PortForProbesServesNothingElse) {
 
 TEST_F(FrontTest, DeclaredBytesTakeNoMemory) {
   Start();
-  const std::vector<RawClient> declared =
+  std::vector<RawClient> declared =
       ConnectMany(port_, 100, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 33554432\r\n\r\nx");
   const std::string body(1 << 20, 'y');
   RawClient client(port_);
   client.Send(Post("/", body));
   EXPECT_THAT(client.ReadUntil("yyyy"), StartsWith("HTTP/1.1 200"));
   EXPECT_LT(budget_.num_used(), 4 << 20);
+  for (RawClient& open : declared) EXPECT_TRUE(open.Send("x"));
 }
 
 TEST_F(FrontTest, BodiesCountAsTheyArrive) {

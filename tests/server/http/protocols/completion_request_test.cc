@@ -260,6 +260,10 @@ TEST(CompletionRequestTest, TheFormOfTheTextBecomesAGrammar) {
             R"({"type": "object"})");
   EXPECT_EQ(grammar(R"("structured_outputs":{"regex":"a+"})")->spec.kind,
             GrammarSpec::Kind::kRegex);
+  const auto tag = grammar(
+      R"("response_format":{"type":"structural_tag","structures":[],"triggers":[],"format":null})");
+  EXPECT_EQ(tag->spec.kind, GrammarSpec::Kind::kStructuralTag);
+  EXPECT_THAT(tag->spec.text, HasSubstr(R"("structures":[],"triggers":[])"));
   EXPECT_FALSE(grammar(R"("structured_outputs":{"json":"{}","disable_any_whitespace":true})")
                    ->spec.any_whitespace);
 }

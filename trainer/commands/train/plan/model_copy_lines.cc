@@ -88,7 +88,7 @@ EngineOptions MakePlannedEngineOptions(const TrainConfig& config) {
   EngineOptions options = MakeEvaluationEngineOptions(config);
   if (!config.rollout.eval_endpoints.empty()) {  // nothing is computed here
     options.kv_cache_bytes = 0;
-    options.max_num_seqs = options.max_num_batched_tokens = 1;
+    options.max_num_seqs = options.max_num_batched_tokens = options.max_model_len = 1;
     return options;
   }
   if (config.eval.measure == EvalMeasure::kAccuracy) return options;

@@ -210,6 +210,8 @@ TEST_F(MemoryPlanTest, EvaluationsElsewherePackNoWeights) {
     budget.device = "cpu";
     const auto plan = ResolveAuto(&config, dir_.path(), budget);
     EXPECT_OK(plan);
+    const int64_t engine_bytes = BytesOf(*plan, MemoryItem::kEvaluationEngine);
+    EXPECT_EQ(engine_bytes < kGb / 100, !servers.empty()) << engine_bytes;  // one row, or steps
     return BytesOf(*plan, MemoryItem::kEvaluationWeights);
   };
   const int64_t here = evaluation_bytes({}), elsewhere = evaluation_bytes({"grpc://a:1"});
