@@ -107,7 +107,8 @@ absl::Status DoesNotFit(const MemoryBudget& budget, const std::vector<MemoryLine
 // keep the keys and values of all positions, so they need as much as others.
 //
 // If the model's context is longer than what the pool can hold, requests that generate are limited,
-// with a warning. Without a pool, all requests are limited to what one step can compute. Errors name the line that is too large and what to change:
+// with a warning. Without a pool, all requests are limited to what one step can compute. Errors
+// name the line that is too large and what to change:
 //   INVALID_ARGUMENT    max_model_len exceeds the model's positions, or kv_cache_bytes does not
 //                       hold a sequence of the requested max_model_len, or not one block, or CUDA
 //                       graphs are requested but impossible (UsesCudaGraphs)

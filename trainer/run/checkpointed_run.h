@@ -121,8 +121,8 @@ class CheckpointedRun {
   // Returns kExitStorage if the run is refused.
   absl::Status CheckDisk();
   // Call it when nothing else can refuse the run. Replaces an old run by this one, or cuts the
-  // records of a resumed run to where the checkpoint left them, and writes config.yaml. If there is
-  // a model of a resumed run, writes RUN_DIR/continued, which Export and LeaveFinished remove. After
+  // records of a resumed run to where the checkpoint left them, and writes config.yaml. If a
+  // resumed run has a model, writes RUN_DIR/continued, which Export and LeaveFinished remove. After
   // a failure the old run is restored.
   absl::Status OpenOutput();
 

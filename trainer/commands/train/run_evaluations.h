@@ -52,9 +52,9 @@ class RunEvaluations {
   // Reads the evaluations from the records of a resumed run.
   void Observe(const RecordedMetrics& records);
   // Restores the best evaluation and best.json from the records and the checkpoints of a resumed
-  // run: best.json names the best evaluation whose checkpoint exists. It is removed if there is none
-  // that is better than the evaluation of the start. Starts an evaluation beside training again if
-  // it is not recorded.
+  // run: best.json names the best evaluation whose checkpoint exists. It is removed if none is
+  // better than the evaluation of the start. Starts an evaluation beside training again if it is
+  // not recorded.
   absl::Status Restore();
   // Returns the time that training waited for evaluations since the last call.
   absl::Duration TakeWaitTime() { return std::exchange(wait_time_, absl::ZeroDuration()); }
