@@ -1,6 +1,7 @@
-// Records how much of the engine each client holds, and chooses the sequence to preempt when
-// another one finds no room. It is a snapshot of the running sequences, which is built for one
-// decision and then dropped. Not thread-safe.
+// Records how many slots (of the sequences that generate at once) and blocks each client holds, and
+// chooses the sequence to preempt when another one finds no room. A client that is alone may hold
+// all of them; the limits on preemption apply while there are several. The object is a snapshot of
+// the running sequences, built for one decision. Not thread-safe.
 #pragma once
 
 #include <cstdint>

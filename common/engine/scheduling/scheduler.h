@@ -11,9 +11,6 @@
 //   the copies and the rows of the plan are computed; sampled tokens are appended
 //   Advance, also if the step has failed in part or as a whole
 //   Finish for every sequence of the plan that is finished or has failed
-// Before Advance, every sequence that could not be computed gets an error as its status. If a step
-// fails as a whole, every sequence of the plan gets one, followers included. Advance skips these
-// sequences. Followers of a failed sequence that have not failed themselves start again.
 //
 // Invariants:
 //   A sequence is in exactly one of the states waiting, preempted, running and dropped.
@@ -24,37 +21,13 @@
 //     waits for its mask (Sequence::WaitsForMask).
 //   A block's reference count is the number of running sequences whose tables hold it.
 //   A row is only written to a block that nobody else refers to.
-//   The oldest sequence is the one that was added first among those that are not done. It is never
-//     preempted, and it is admitted by force when it has waited for kMaxStepsWaited steps, so that
-//     every sequence is done after a finite number of steps.
+//   Every sequence is done after a finite number of steps. The oldest one, which was added first
+//     among those that are not done, is never preempted, and is admitted by force when it has
+//     waited for kMaxStepsWaited steps.
+//   Even in a full engine, the first short request of a new client is computed within three steps.
 //   The same calls give the same plans.
 //
-// Order of work in a step: sequences that decode, then prompts that were begun, in the order of
-// admission, then preempted and new sequences. A prompt takes what is left of the budget. While
-// several clients have prompts, each of them may take an equal part of it first.
-//
-// Preempted and new sequences are admitted in turns: next is the client that has been served the
-// fewest tokens (waiting_queue.h). A request of one client is never overtaken by a later one of the
-// same client, with these exceptions, all of which are bounded:
-//   Sequences that only score pass those that wait because enough sequences generate.
-//   Followers join their leader as soon as it is admitted.
-//   A sequence whose next block is just being computed by another one waits for it. It does so for
-//     at most PrefixSharing::kMaxWaits others.
-//   Sequences that run without the pool have steps of their own: every second step while there is
-//     other work.
-// A client that was idle starts with the count of the least served client that has work, or its
-// own if that is higher.
-//
-// Slots (of the sequences that generate at once) and blocks are shared between clients. A client
-// that is alone may take all of them. While there are several:
-//   If no slot or no block is free for a sequence, the newest sequences of the client that holds
-//     the most of them are preempted. That client keeps at least one sequence, and at least as
-//     many slots or blocks as the client of the sequence then has.
-//   A sequence without room does not delay sequences of clients that hold less than the largest.
-//   A sequence without room runs in the next step without the pool if it is done after its prompt
-//     (it only scores, or generates one token), if it fits one step, and if no prompt of its client
-//     is being computed. It takes neither a slot nor blocks from anybody.
-// Even in a full engine, the first short request of a new client is computed within three steps.
+// Clients take turns (waiting_queue.h), and share slots and blocks (client_shares.h).
 #pragma once
 
 #include <algorithm>
@@ -75,8 +48,8 @@
 namespace taopd {
 
 struct SchedulerLimits {
-  // The limit of the sequences that generate at once; at most max_num_batched_tokens of them run,
-  // so that each of them can decode in every step.
+  // The limit on the sequences that generate at once. Only max_num_batched_tokens of them run if
+  // that is less, so that each can decode in every step.
   int64_t max_num_seqs = 1;
   // Blocks of the KV cache; 0 if nothing generates. They must hold the longest sequence that
   // generates.
@@ -143,9 +116,11 @@ class Scheduler {
   StepPlan Schedule();
   // Records that the plan's rows have been computed and sampled tokens have been appended. The last
   // row of a sequence that sampled no token (Sequence::mask_was_late) will be computed again. Call
-  // it once, after the step of the last Schedule, even if all of the step has failed. Sequences
-  // whose status is not OK are skipped; those of their followers in the plan that have not ended
-  // are preempted.
+  // it once, after the step of the last Schedule, even if all of the step has failed.
+  // REQUIRES: the status of every sequence that could not be computed is an error. If the step
+  // failed as a whole, these are all sequences of the plan, followers included.
+  // Failed sequences are skipped. Their followers in the plan are preempted and start again, unless
+  // they have failed or ended themselves.
   void Advance(const StepPlan& plan);
 
   // Removes a running sequence and gives back its blocks.
@@ -208,10 +183,14 @@ class Scheduler {
   // Functions of scheduler.cc: what a step computes of the running sequences, and how they end.
 
   void DropEnding();
+  // Plans the sequences that run without the pool. They get every second step while there is other
+  // work.
   StepPlan ScheduleUncached();
+  // Plans sequences that decode, then prompts that were begun, in the order of admission, and then
+  // preempted and new sequences. What is left of the budget goes to the prompts that were begun.
   StepPlan SchedulePooled();
   // Gives rows to the prompts that were begun. While several clients have prompts, each client gets
-  // at most its part of the budget.
+  // at most an equal part of the budget.
   void SchedulePrompts(const std::vector<Sequence*>& prompts, PlanDraft* draft);
   // Adds at most max_rows rows to those that the plan has of the sequence. Returns how many.
   int64_t ScheduleRunning(Sequence* sequence, int64_t max_rows, PlanDraft* draft);
@@ -236,10 +215,16 @@ class Scheduler {
 
   // Admits the oldest sequence by force if it has waited for too long.
   void AdmitOverdue(PlanDraft* draft);
-  // Admits waiting sequences in turns while they find room.
+  // Admits waiting sequences in turns while they find room. A later request of a client overtakes
+  // an earlier one of the same client only in these cases, all of which are bounded:
+  //   It only scores, and the earlier one waits because enough sequences generate.
+  //   It follows a leader, and joins as soon as the leader is admitted.
+  //   The earlier one waits for its next block, which another one computes. It does so for at most
+  //     PrefixSharing::kMaxWaits others.
+  //   One of the two runs without the pool (ScheduleUncached).
   void AdmitAll(PlanDraft* draft);
-  // Admits the sequence whose turn it is, by the rules on clients that share the engine. If
-  // `others_wait`, sequences before it have found too few blocks.
+  // Admits the sequence whose turn it is. If `others_wait`, sequences before it have found too few
+  // blocks; it then waits behind them unless another client holds as many blocks as its own would.
   Admission AdmitInTurn(Sequence* next, bool others_wait, PlanDraft* draft);
   // Admits a sequence, after others have been preempted for it if that is necessary and allowed.
   Admission Admit(Sequence* sequence, PreemptionLimit limit, PlanDraft* draft);
@@ -254,7 +239,10 @@ class Scheduler {
   bool MakeRoom(Sequence* sequence, PreemptionLimit limit, PlanDraft* draft);
   // Counts the steps that the oldest sequence waits. Returns the sequence if they are too many.
   Sequence* NoteWaitOfOldest();
-  // Returns whether a waiting sequence may run without the pool although the pool could hold it.
+  // Returns whether a waiting sequence may run without the pool although the pool could hold it. If
+  // it finds no room, it then runs in the next step, and takes no slot or block from others. It
+  // must be done after its prompt (it only scores, or generates one token without a mask) and fit
+  // one step; several clients must have work, and no prompt of its client may be in progress.
   bool MayRunUncached(const Sequence& sequence) const;
 
   // Returns whether several clients have work.
