@@ -26,7 +26,7 @@ namespace taopd {
 struct EngineLimits {
   int64_t vocab_size = 0;     // token ids must be below this
   int64_t max_model_len = 0;  // prompt plus generated tokens
-  // The limit of requests that generate: below max_model_len if the KV cache holds fewer tokens.
+  // max_model_len for requests that generate, or less if the KV cache holds fewer tokens.
   int64_t max_generation_len = INT64_MAX;
   int32_t max_logprobs = 0;  // largest top_k and num_log_probs; at most vocab_size
   int32_t max_candidates = 0;
@@ -50,18 +50,18 @@ struct EngineOptions {
   // The largest vocabulary whose dense log-probs may be requested.
   int64_t max_dense_vocab_size = 4096;
   int64_t max_num_seqs = 256;
-  // The maximum number of tokens of one step. 0 means max_num_seqs or, if that is more, 1024 on a
-  // CPU, whose activations then stay in its caches, and 8192 on a GPU, which needs more rows to be
-  // busy.
+  // The maximum number of tokens of one step. 0 means 1024 on a CPU, where activations then stay in
+  // the caches, and 8192 on a GPU, which needs more rows to be busy; in both cases max_num_seqs if
+  // that is larger.
   int64_t max_num_batched_tokens = 0;
   // The limit of the engine's queue. One longer request is accepted while the queue is empty.
   int64_t max_queued_tokens = 4 << 20;
   // The queue's limit in requests, because short requests have a cost too.
   int64_t max_queued_requests = 1 << 16;
-  // The share of the queue, in tokens and in requests, that one client may fill while no other
-  // client's work waits; in (0, 1]. With more clients each may fill less (fair_share.h), so that a
-  // newcomer finds room. A client without waiting work may always queue one request if it fits.
-  // Below 1, a request must also leave room for shorter ones (KeptFree).
+  // The share of the queue, in tokens and in requests, that a client may fill while only its own
+  // work waits; in (0, 1]. With more clients each may fill less (fair_share.h), so that a newcomer
+  // finds room. A client without waiting work may always queue one request if it fits. Below 1, a
+  // request must also leave room for shorter ones (KeptFree).
   double max_client_queue_share = 1.0;
   // The limit of the memory for the logits of one chunk of rows; the logits of a whole batch never
   // exist at once. 0 means 64 MiB on a CPU and 256 MiB on a GPU. On a CPU a chunk is further
@@ -78,8 +78,8 @@ struct EngineOptions {
   // The number of processes, and on CUDA of devices, over which LoadEngine splits the model
   // (common/model/config/tensor_parallel.h). All memory limits above apply to each of them.
   int64_t tensor_parallel_size = 1;
-  // The CUDA graphs from which decode steps are replayed. The engine captures them when it is made.
-  // With kAuto it does without them if that fails. UsesCudaGraphs says when they are possible.
+  // The CUDA graphs that replay decode steps. They are captured when the engine is made. With kAuto
+  // the engine runs without them if that fails. UsesCudaGraphs says when they are possible.
   CudaGraphOptions cuda_graphs;
   // One of KernelModes() (common/config/kernel_mode.h), for LoadEngine.
   std::string kernels = "auto";
@@ -97,7 +97,8 @@ struct EngineOptions {
   }
 };
 
-// Thread-safe, but see Drain. While it yields (torch_engine.h), no cancelled or late request ends.
+// Thread-safe, but see Drain. While the engine yields (torch_engine.h), requests do not end, even
+// if they were cancelled or their deadline has passed.
 class InferenceEngine {
  public:
   virtual ~InferenceEngine() = default;

@@ -8,8 +8,8 @@
 
 namespace taopd {
 
-// Returns the pool of an engine whose sequences have at most max_model_len tokens. Without blocks
-// the engine only scores.
+// Returns the pool of an engine whose sequences have at most max_model_len tokens. If the pool has
+// no blocks, the engine only scores.
 absl::StatusOr<KvPoolSize> PoolSizeOf(const Decoder& decoder, const EngineOptions& options,
                                       int64_t max_model_len);
 

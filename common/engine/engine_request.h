@@ -192,7 +192,7 @@ struct InferenceRequest {
 struct InferenceResult {
   std::optional<ScoreRows> score;
   std::optional<GeneratedTokens> generated;
-  // The start of the first step that computed a part of the request, which waited until then.
+  // The time until which it waited: the start of the first step that computed a part of it.
   absl::Time started_at = absl::InfinitePast();
 };
 

@@ -33,9 +33,9 @@ class StagedWeights {
 class EngineWeights {
  public:
   virtual ~EngineWeights() = default;
-  // Reads the weights of a directory, which stays mapped while they are in use: a model with the
-  // engine's configuration and types, or a PEFT adapter of the model that the engine was made with.
-  // Every tensor of the directory must have its sum. The engine may compute meanwhile.
+  // Reads the weights of a directory: a model with the engine's configuration and types, or a PEFT
+  // adapter of the model that the engine was made with. Its files stay mapped while the weights are
+  // in use. Every tensor in them must have its sum. The engine may compute meanwhile.
   // Returns
   //   DATA_LOSS            a file is damaged, or a tensor does not have its sum; names the tensor
   //   INVALID_ARGUMENT     names or shapes are not those of the model, or a sum is missing

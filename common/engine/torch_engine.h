@@ -21,16 +21,16 @@ namespace taopd {
 // With options.cuda_graphs, the pages are allocated and the decode steps are captured before this
 // returns. `graphs` captures them; null means CUDA graphs.
 //
-// With `yields` (may be null), the engine gives way to other work: while the function returns true,
-// it begins no step, ends no request, not even a cancelled one, and asks again every millisecond.
-// The function is called on the engine's thread and must not call the engine. The other work waits
-// for a step that has begun.
+// `yields`, which may be null, lets the engine give way to other work. While it returns true, the
+// engine begins no step and ends no request, not even a cancelled one, and asks again every
+// millisecond. A step that has begun is completed first. `yields` is called on the engine's thread
+// and must not call the engine.
 //
-// Returns INVALID_ARGUMENT if the options exceed the model's positions, if kv_cache_bytes does not
-// hold one sequence of an explicit max_model_len, or if CUDA graphs are impossible. Without an
-// explicit max_model_len, limits().max_generation_len is the longest sequence that can be
-// generated. If capturing fails, the engine goes without graphs with CudaGraphUse::kAuto. With any
-// other use, RESOURCE_EXHAUSTED is returned if memory ran out, and INTERNAL otherwise.
+// Returns INVALID_ARGUMENT if the options need more positions than the model has, if kv_cache_bytes
+// does not hold one sequence of an explicit max_model_len, or if CUDA graphs are impossible.
+// Without an explicit max_model_len, limits().max_generation_len is the longest sequence that can
+// be generated. If the capture fails, the engine runs without graphs under CudaGraphUse::kAuto.
+// Under any other use, this returns RESOURCE_EXHAUSTED if memory ran out, and INTERNAL otherwise.
 absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeTorchEngine(
     std::shared_ptr<Decoder> decoder, const EngineOptions& options, Clock* clock = Clock::Real(),
     std::unique_ptr<GraphBackend> graphs = nullptr, std::function<bool()> yields = nullptr);

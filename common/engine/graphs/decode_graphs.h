@@ -5,8 +5,8 @@
 // ignored. Other steps (with prompts, more sequences or longer ones) run eagerly, and so do scores
 // and sampling, which follow the layers.
 //
-// Records read the weights and the pages in place, so they see values that are written in place. If
-// any of that memory has moved, the whole set is recorded again before it is used.
+// A record reads the weights and the pages at their addresses, so it sees what is written there
+// later. If any of this memory has moved, the whole set is recorded again before its next use.
 //
 // Threads: the rules of ModelRunner apply. All calls must be under InferenceMode.
 //
@@ -42,8 +42,9 @@ class DecodeGraphs {
                const Options& options);
   ~DecodeGraphs();
 
-  // Records all sizes, the largest first, so that the smaller ones fit in its scratch memory. Calls
-  // progress(), which may be empty, after each. Throws c10::Error, after which there are no graphs.
+  // Records all sizes, the largest first, so that its scratch memory also holds the smaller ones.
+  // Calls progress(), which may be empty, after each. Throws c10::Error, after which there are no
+  // graphs.
   void Capture(KvPages* pages, const std::function<void()>& progress);
   // Destroys the records and frees their memory.
   void Drop();
@@ -66,7 +67,7 @@ class DecodeGraphs {
   void CaptureSize(int64_t size, KvPages* pages);
   // Returns padding row i of a batch.
   DecodeRow PaddingRow(int64_t i) const;
-  // Returns the addresses of all memory that the records read and this object does not own.
+  // Returns the addresses of all memory that the records read outside of this object.
   std::vector<const void*> Addresses(const KvPages& pages) const;
   bool CaptureAgain(KvPages* pages, const std::function<void()>& progress);
 

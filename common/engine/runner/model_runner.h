@@ -26,8 +26,8 @@ class ModelRunner {
     absl::Duration head;
   };
 
-  // The pool has num_blocks blocks. `graphs` may be null. Its scratch block is the one after the
-  // pool. The clock must outlive the object.
+  // The pool has num_blocks blocks. `graphs` may be null; its scratch block is the first one after
+  // the pool. The clock must outlive the object.
   ModelRunner(std::shared_ptr<Decoder> decoder, int64_t num_blocks, int64_t head_workspace_bytes,
               std::unique_ptr<DecodeGraphs> graphs, Clock* clock)
       : decoder_(std::move(decoder)),
@@ -47,9 +47,9 @@ class ModelRunner {
   // sequences. A sequence whose mask is late (LogitMask::IsReady) sits out: it gets no token in
   // this step. progress() is called after each layer, but not in a replay.
   //
-  // A sequence that cannot be computed, whose own logits are not finite, or whose masks forbid
-  // every token, gets an error in Sequence::status, and the other sequences continue. Returns the
-  // error with which the device failed, or OK if it still answers.
+  // A sequence gets an error in Sequence::status if it cannot be computed, if its own logits are
+  // not finite, or if its masks forbid every token; the other sequences continue. Returns OK if the
+  // device still answers, and otherwise the error with which it failed.
   absl::Status Run(const StepPlan& plan, const std::function<void()>& progress);
 
   // Frees the memory of the pages and of the graphs. Both are made again when they are needed.

@@ -1,6 +1,6 @@
 // Draws the tokens of one step: on the logits' device for sequences that need only a temperature
-// (NeedsTemperatureOnly), and in parallel on the host for the others. The host gets candidates of
-// their rows (kernels/torch/sampling/row_candidates.h). A whole row is copied in two cases:
+// (NeedsTemperatureOnly), and in parallel on the host for the others. Of a row, the host gets only
+// candidates (kernels/torch/sampling/row_candidates.h), except in two cases:
 //   The sequence has a mask, a top_k above kTopCandidates, or penalties, bias, bad words,
 //   min_tokens and allowed_token_ids that name more than kMaxNamedIds ids.
 //   The candidates do not suffice (OUT_OF_RANGE of Sampler::Sample).
@@ -36,8 +36,8 @@ struct Draw {
   std::vector<float> top_log_probs;
 };
 
-// Returns a draw for each task; its token may be an error of Sampler::Sample. The sequences' masks
-// are called; the sequences do not change otherwise. If `sampler` is undefined, the host draws all
+// Returns a draw for each task; its token may be an error of Sampler::Sample. Calls the sequences'
+// masks, and changes nothing else in the sequences. If `sampler` is undefined, the host draws all
 // tokens. REQUIRES: no two tasks have the same sequence.
 std::vector<Draw> DrawTokens(const at::Tensor& logits_SV, const RowSampler& sampler,
                              const std::vector<DrawTask>& tasks);

@@ -1,7 +1,7 @@
-// Finds the smallest upper set of a row whose numbers sum to at least a target: the ids whose logit
-// is above a threshold, and those at the threshold up to some id. The row is never sorted. A sample
-// of the row gives an interval that probably holds the threshold, and the threshold is found among
-// the ids in it. A wrong interval only costs time.
+// Finds the smallest upper set of a row whose numbers sum to at least a target. An upper set holds
+// the ids whose logit is above a threshold, and those at the threshold up to some id. The row is
+// never sorted. A sample of the row gives an interval that probably holds the threshold, and the
+// threshold is found among the ids in it. A wrong interval only costs time.
 //
 // Shapes: V places of the row, B blocks of WeightRow (kernels/cpu/math/weight_row.h).
 #pragma once
@@ -35,7 +35,7 @@ struct MeasuredRow {
   const float* measure_V = nullptr;
   double total = 0.0;  // sum of the measure over all ids
   float max = 0.0f;    // largest logit
-  // The ids whose logit is at least `known_bound` are known to sum to `known_sum`.
+  // The measure of the ids whose logit is at least `known_bound` sums to `known_sum`.
   float known_bound = std::numeric_limits<float>::infinity();
   double known_sum = 0.0;
 };
@@ -48,7 +48,7 @@ class CutSearch {
   // Returns the smallest upper set whose measure sums to at least `target`. Sets sums_B to the sums
   // over the set, by block.
   Cut Find(const MeasuredRow& row, double target, std::vector<double>* sums_B);
-  // Sets sums_B to the sums of the weights over a set that does not hold all ids, by block.
+  // Sets sums_B to the weights of a set, summed by block. REQUIRES: it does not hold all ids.
   void Sum(std::span<const float> logits_V, std::span<const float> weights_V, const Cut& cut,
            std::vector<double>* sums_B);
 

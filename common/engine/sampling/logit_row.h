@@ -18,13 +18,13 @@ struct LogitRow {
     int64_t size = 0;  // number of ids
     // Their largest logit. -inf: they have no weight.
     float max = -std::numeric_limits<float>::infinity();
-    // Sums of exp((logit - max) / temperature) over all of them, and under temperature 1. A
+    // The sum of exp((logit - max) / temperature) over them, and the same under temperature 1. A
     // temperature of 0 counts as 1.
     double sum = 0, raw_sum = 0;
-    // The part of `sum` whose ids are below the id of each place.
+    // For each place, the part of `sum` that belongs to ids below the place's id.
     std::span<const double> sums_before_N;
 
-    // Returns whether the place of this logit is before all ids of the rest in descending order.
+    // Returns whether a place with this logit comes before all ids of the rest in descending order.
     bool IsBelow(float logit) const { return size == 0 || max < logit; }
   };
 

@@ -4,9 +4,9 @@
 // of the CPU. Log-probs, min_p and candidates also use log and exp of the C library, which may
 // round differently on another machine.
 //
-// Candidates of a row (logit_row.h) give the token of the whole row, unless the uniform number or
-// top_p is within a rounding of the border between two tokens. Log-probs may differ in the last
-// bits, because the sums of the weights have another order.
+// The candidates of a row (logit_row.h) give the same token as the whole row, unless the uniform
+// number or top_p is within rounding of the border between two tokens. Log-probs may differ in the
+// last bits, because the sums of the weights have another order.
 //
 // Step i of a sequence consumes exactly one uniform number, the i-th of RandomStream(seed). The
 // token is the id at which the cumulative sum of the kept weights, in the order of the ids, exceeds
@@ -84,7 +84,7 @@ class Sampler {
     std::vector<double> block_sums;
 
     float LogProb(int32_t place) const;
-    // Returns the factor that makes the sums of the rest sums of exp((logit - max) / temperature).
+    // Returns the factor that turns the rest's sums into sums of exp((logit - max) / temperature).
     double ScaleOfRest() const;
   };
 

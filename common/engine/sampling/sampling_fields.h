@@ -1,6 +1,7 @@
 // The members of SamplingParams that are single numbers, under vLLM's names and with vLLM's ranges,
-// in one table. The engine checks requests by it. A server reads requests in JSON and protobuf and
-// a model's generation_config.json by it, and describes the fields in /openapi.json and /docs.
+// in one table. The engine checks requests with it. With it, a server reads requests in JSON and
+// protobuf and a model's generation_config.json, and describes the fields in /openapi.json and
+// /docs.
 #pragma once
 
 #include <span>

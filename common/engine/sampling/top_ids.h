@@ -27,8 +27,8 @@ float MiddleFloat(float low, float high);
 // -inf if there are fewer finite ones.
 float BoundOfTop(std::span<const float> lane_max_L, int64_t count);
 
-// Sets ids to those of the finite logits of at least `bound`, in no particular order. Returns false
-// if there are more than `limit`.
+// Collects the ids whose logit is finite and at least `bound`, in no particular order. Returns
+// false if there are more than `limit`.
 bool CollectAtLeast(std::span<const float> logits_V, std::span<const float> lane_max_L, float bound,
                     size_t limit, std::vector<int32_t>* ids);
 

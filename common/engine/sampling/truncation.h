@@ -2,7 +2,7 @@
 // upper set (cut_search.h). The row is never sorted: a few of its largest ids are collected and
 // sorted, and if they do not suffice, the threshold is searched for in the whole row.
 //
-// If a row has a rest (logit_row.h), V counts its candidates, and a place stands for an id.
+// For a row with a rest (logit_row.h), V is the number of candidates, and places stand for ids.
 //
 // Shapes: V vocabulary size, B blocks of WeightRow, L lane maxima of WeightRow::max.
 #pragma once

@@ -7,12 +7,12 @@
 namespace taopd {
 namespace {
 
-// The number of sequences that one step may pass over because they wait for another one's blocks.
-// With each further one, it passes over the later ones of the same client and kind. This limits the
-// time of one Schedule.
+// The number of sequences that one step may skip because they wait for another one's blocks. Each
+// further one also skips the later ones of its client and kind. This limits the time of one
+// Schedule.
 constexpr int kMaxSkipped = 512;
-// The number of sequences that one step may pass over because they find no room. With each, it
-// passes over the later ones of the same client and kind.
+// The number of sequences that one step may skip because they find no room. Each also skips the
+// later ones of its client and kind.
 constexpr int kMaxRefused = 64;
 
 }  // namespace

@@ -37,9 +37,9 @@ class ClientShares {
   // counted last.
   void AddRequest(const Sequence& sequence, int64_t num_blocks);
 
-  // Removes and returns the sequence that must be preempted for the requesting one; null if none
-  // must. It is a sequence of the client that holds the most of the resource, the newest one that
-  // would free any of it. It is never `leader`, whose prompt the requesting sequence shares.
+  // Removes and returns the sequence to preempt for the requesting one, or null if there is none.
+  // It is a sequence of the client that holds the most of the resource, the newest one that would
+  // free any of it. It is never `leader`, whose prompt the requesting sequence shares.
   // With kShare, it belongs to another client, which keeps at least one sequence and at least as
   // much of the resource as the requesting client then has.
   Sequence* RemoveVictim(Resource resource, PreemptionLimit limit, const Sequence* leader);

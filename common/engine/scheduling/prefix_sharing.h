@@ -32,8 +32,8 @@ class PrefixSharing {
   bool WaitsFor(Sequence* sequence, const CachedPrefix& prefix) const;
   // Returns the running sequence that computes the same prompt, or null.
   Sequence* LeaderOf(const Sequence& sequence) const;
-  // Returns the number of blocks that the admission of a sequence takes: in all, and if it computes
-  // its prompt itself after this prefix.
+  // Return the number of blocks that a sequence takes when it is admitted. NumNewBlocks is for one
+  // that computes its prompt itself, after this prefix.
   int64_t NumBlocksToAdmit(const Sequence& sequence) const {
     return LeaderOf(sequence) != nullptr ? 1 : NumNewBlocks(sequence, Find(sequence));
   }
@@ -42,13 +42,13 @@ class PrefixSharing {
   // Lets a sequence that starts to run use the prefix. From now on, others may wait for its next
   // block, and follow it if it only generates.
   void Start(Sequence* sequence, const CachedPrefix& prefix);
-  // Makes the blocks findable that the sequence has computed in full.
+  // Makes the blocks that the sequence has fully computed findable.
   void Publish(Sequence* sequence);
   // Gives the followers of a leader, whose prompt is complete, its blocks.
   void Fork(Sequence* leader);
   // Forgets a sequence that no longer runs. A leader's first follower takes its blocks and leads.
   void Leave(Sequence* sequence);
-  // Lets a running sequence share nothing any more, because the weights change.
+  // Stops a running sequence from sharing anything, because the weights change.
   void Expire(Sequence* sequence);
   // REQUIRES: Expire was called for all running sequences.
   void set_weight_version(uint64_t version) { weight_version_ = version; }

@@ -33,8 +33,8 @@ struct Sequence {
   // row of its last token.
   int64_t num_rows_needed() const { return generates() ? num_tokens() : num_prompt_tokens() - 1; }
 
-  // Returns whether the sequence's next row must wait for its mask. Before it says yes, it waits
-  // for the mask for up to `patience`.
+  // Returns whether the sequence's next row must wait for its mask, which gets up to `patience` to
+  // become ready first.
   bool WaitsForMask(absl::Duration patience = absl::ZeroDuration()) const {
     return num_mask_waits > 0 && num_computed == num_tokens() - 1 &&
            !request.sampling->mask->IsReady(generated.ids, patience);
@@ -44,8 +44,8 @@ struct Sequence {
   // id, where should_stop says so, or at max_new_tokens. REQUIRES: generates() && !finished.
   void Append(const SampledToken& token);
 
-  // If true, nothing is left to compute, because the sequence is complete or has failed. Append
-  // sets it, and Scheduler::Advance does for a sequence that only scores.
+  // If true, nothing is left to compute, because the sequence is complete or has failed. Set by
+  // Append or, for a sequence that only scores, by Scheduler::Advance.
   bool finished = false;
   // Not OK if this sequence failed, e.g. because its logits are not finite.
   absl::Status status;
@@ -54,9 +54,9 @@ struct Sequence {
   InferenceRequest request;
   InferenceDone done;
 
-  // The blocks of the keys and values: those of token i are in blocks[i / block_tokens], at offset
-  // i % block_tokens. Written by the scheduler; covers the rows of the current step. Empty while
-  // the sequence waits, and always if it is computed without the pool.
+  // The blocks of the keys and values. Token i has its own in blocks[i / block_tokens], at offset i
+  // % block_tokens. Written by the scheduler; covers the rows of the current step. Empty while the
+  // sequence waits, and always if it is computed without the pool.
   std::vector<int32_t> blocks;
   // The number of tokens whose keys and values exist. Written by the scheduler.
   int64_t num_computed = 0;

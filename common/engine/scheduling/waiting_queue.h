@@ -7,8 +7,8 @@
 // these numbers virtual token counters.)
 //
 // A client that starts to have work begins with the lowest count of the clients that have work, or
-// its own if that is higher. Every sequence that is admitted is charged, so the lowest count rises,
-// and a waiting sequence is passed by others for a bounded number of tokens only.
+// its own if that is higher. Every admission is charged, so the lowest count rises, and others can
+// overtake a waiting sequence only for a bounded number of tokens.
 //
 // Not thread-safe.
 #pragma once
@@ -42,9 +42,9 @@ class WaitingQueue {
   // Records that the client has been served this many tokens.
   void Charge(const std::string& client, int64_t num_tokens);
 
-  // Returns the sequence whose turn it is among those that use the pool, or null. It is preempted,
-  // only scores (if `scores`), or generates (if `generations`). A client with preempted sequences
-  // starts no new generation.
+  // Returns the sequence whose turn it is among those that use the pool, or null. It was preempted,
+  // or it only scores (if `scores`) or generates (if `generations`). A client with preempted
+  // sequences starts no new generation.
   Sequence* Next(bool scores, bool generations) const;
   // Skips the sequence that Next returned until the next round begins, and, if `and_later`, also
   // the later sequences of its client and kind.
