@@ -13,8 +13,8 @@
 
 namespace taopd {
 
-// A collective hangs on the device if a rank does not take part. The host then hangs, too, in the
-// next call that waits for the device, so another thread has to see it: this object's.
+// A collective hangs on the device if a rank does not take part. The host then hangs as well, in
+// its next call that waits for the device, so this object has a thread of its own that notices.
 //
 // Collectives end in the order in which they are added. Thread-safe.
 class CollectiveWatch {

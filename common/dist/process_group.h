@@ -116,7 +116,7 @@ class ProcessGroup {
   // Returns OK, or the first failure of a rank that this rank has seen. It is cheap: call it in
   // loops that wait for something other than the group.
   virtual absl::Status health() const = 0;
-  // Ends the run of all ranks with this rank's error, which they do not expect.
+  // Ends the run of all ranks with an error of this rank that the others do not expect.
   virtual void Fail(const absl::Status& status) = 0;
   // Announces an orderly end: from now on this rank may go away.
   virtual void Leave() = 0;

@@ -226,7 +226,7 @@ bool RankWatch::Admit(Peer& peer, const std::string& line) {
   } else if (rank < 1 || rank >= options_.world_size) {
     refusal = InvalidArgument("the other ranks of this run are 1 to ", options_.world_size - 1);
   } else if (is_taken) {
-    // Also if the rank's earlier process has died and rank 0 has not noticed it yet.
+    // Perhaps the rank's earlier process has died, and rank 0 has not noticed that yet.
     refusal = Unavailable("another process has connected with this rank");
   }
   if (!refusal.ok()) {
@@ -295,7 +295,7 @@ void RankWatch::Read(int fd) {
   if (peer == peers_.end()) return;
   bool stays = size > 0;
   if (stays) {
-    // The bytes of a stranger do not lengthen its stay.
+    // A stranger cannot extend its time limit by sending bytes.
     if (peer->rank >= 0) peer->last_heard = absl::Now();
     peer->received.append(bytes, static_cast<size_t>(size));
   }

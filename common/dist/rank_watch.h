@@ -85,7 +85,7 @@ class RankWatch {
   void RequestStop(int code);
   // From now on, `on_stop` gets the codes of all ranks' requests, this one's included, on this
   // object's thread; it gets the codes of earlier requests immediately. It may call RequestStop. If
-  // null, the previous function is not called any more after this returns.
+  // `on_stop` is null, the previous function is no longer called once this returns.
   void OnStop(std::function<void(int)> on_stop);
 
   // Announces how many collectives this rank has begun.

@@ -40,8 +40,8 @@ struct Rendezvous {
   // The address at which the ranks meet: rank 0 serves a store there. Empty for a world of one.
   std::string master_addr;
   int master_port = 0;
-  // A listening socket for the store that rank 0 has inherited from its launcher; -1 if there is
-  // none.
+  // The listening socket for the store, if rank 0 has inherited one from its launcher; otherwise
+  // -1.
   int listen_fd = -1;
   // The launcher serves the store (torchrun's agent): rank 0 connects like the others.
   bool launcher_serves_store = false;

@@ -16,8 +16,8 @@ namespace taopd {
 struct RendezvousAddresses {
   // The numeric address of this machine at which a rank listens for others.
   std::string own_address;
-  // The master as this machine reaches it: master_addr, or own_address if the name is this
-  // machine's own name and means a loopback address here.
+  // The address at which this machine reaches the master: master_addr, or own_address if
+  // master_addr is this machine's own name and resolves to a loopback address here.
   std::string master;
 };
 

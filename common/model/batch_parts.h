@@ -8,7 +8,7 @@
 
 namespace taopd {
 
-// The smallest number of rows of a part, because a product reads the weights once for each part.
+// The average part has at least this many rows, because each part reads the weights once more.
 inline constexpr int64_t kRowsPerPart = 16;
 
 // Cuts the batch between sequences into at most `num_parts` batches with about as many rows each,

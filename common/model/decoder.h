@@ -34,10 +34,11 @@ namespace taopd {
 struct PackedBatch {
   at::Tensor token_ids_T;           // int64, on the model's device
   std::vector<int64_t> cu_seqlens;  // [B + 1], starts with 0, ends with T
-  // Sequence b continues sequence parents[b] < b, which continues no other: its positions follow
-  // those of the parent, and its rows see the parent's. The rows of a prompt that several sequences
-  // share are therefore stored once. Sequence b continues none if parents[b] is -1. If empty, no
-  // sequence continues another. Only for decoders that share prefixes (Decoder::SharesPrefixes).
+  // Sequence b continues sequence parents[b] < b, which must not continue another. The positions of
+  // b follow the parent's, and the rows of b see the parent's rows. The rows of a prompt that
+  // several sequences share are therefore stored once. Sequence b continues none if parents[b] is
+  // -1. If empty, no sequence continues another. Only for decoders that share prefixes
+  // (Decoder::SharesPrefixes).
   std::vector<int64_t> parents;
 
   static PackedBatch FromSequences(const std::vector<std::vector<int32_t>>& sequences,
@@ -60,11 +61,11 @@ struct PagedBatch {
 
 struct ForwardOptions {
   Recompute recompute = Recompute::kNone;
-  // Called in the backward pass, on its thread, with L = num_hidden_layers, L - 1, ..., 0. At call
-  // i, the gradients of all parameters of layer i, and of the layers called before, are in their
-  // .grad. Layer L stands for the final norm and an untied head. The embedding, with a tied head,
-  // has no call: its gradient is complete when the backward pass returns. A layer also has no call
-  // if nothing before it is trained. May be empty.
+  // Called on the thread of the backward pass, with L = num_hidden_layers, L - 1, ..., 0. At call
+  // i, the gradients of layer i and of the layers of earlier calls are complete in .grad. Layer L
+  // stands for the final norm and an untied head. The embedding, and a head that is tied to it,
+  // have no call: their gradient is complete when the backward pass returns. A layer also has no
+  // call if nothing before it is trained. May be empty.
   std::function<void(int64_t layer)> on_layer_backward;
 };
 
@@ -96,9 +97,9 @@ class Decoder {
   at::Tensor Forward(const PackedBatch& batch) { return Forward(batch, ForwardOptions()); }
 
   // Forward for inference: writes the rows' keys and values to their sequences' pages and attends
-  // to everything that the pages hold. On the CPU, the bits of a row depend only on its sequence's
-  // tokens up to it: not on the other sequences, the chunks in which the sequence came, its blocks,
-  // or the number of threads. REQUIRES: InferenceMode, and no thread changes the parameters.
+  // to everything that the pages hold. On the CPU, a row's bits depend only on its sequence's
+  // tokens up to the row, not on other sequences, on the sequence's chunks and blocks, or on the
+  // number of threads. REQUIRES: InferenceMode, and no thread changes the parameters.
   virtual at::Tensor Infer(const PagedBatch& batch, KvPages* pages) = 0;
   // Returns the logits of hidden states, float32 [N, V] on the model's device, under the contract
   // of Infer.
@@ -114,31 +115,31 @@ class Decoder {
   }
   // Calls KvPages::CopyBlock in every process that has pages of the model.
   virtual void CopyBlock(KvPages* pages, int32_t from, int32_t to) { pages->CopyBlock(from, to); }
-  // Returns the configuration from which KvPages for Infer are made: that of the model, or of the
-  // slice that this process holds.
+  // Returns the configuration for the KvPages of Infer: the model's, or that of the slice that this
+  // process holds.
   virtual const ModelConfig& paged_config() const { return config_; }
   // Returns an error if the model cannot compute any more for a reason other than its own device.
   virtual absl::Status Health() const { return absl::OkStatus(); }
-  // Does now what the first Infer and the first Logits or ScoreRows would prepare. Returns the
-  // bytes that this takes in this process in addition to the memory plan's: bfloat16 matrices whose
-  // numbers are spread too widely for the 12 bits per number that the plan expects of a packed
-  // copy.
+  // Prepares what the first Infer and the first Logits or ScoreRows would otherwise prepare.
+  // Returns the bytes that this process needs beyond the memory plan. The plan expects 12 bits per
+  // number of a packed copy; some bfloat16 matrices have numbers that are spread too widely for
+  // that.
   virtual int64_t PrepareInference() = 0;
-  // Frees what inference no longer reads after it is prepared: on the CPU, the parameters that it
-  // has packed copies of. After this call, Forward, lm_head and Parameters must not be called, and
-  // the weights must not change.
+  // Frees what inference no longer needs once it is prepared: on the CPU, the parameters that have
+  // packed copies. After this call, Forward, lm_head and Parameters must not be called, and the
+  // weights must not change.
   virtual void KeepForInferenceOnly() = 0;
-  // Computes with these tensors from now on, instead of the parameters of the same names. Packed
-  // copies of changed matrices are made again in place. Keeps references to the tensors.
-  // weight_version() grows. REQUIRES: the parameters are not trained, have no adapters and are
-  // the whole model's; the names are those of Parameters(); KeepForInferenceOnly was not called; no
-  // other thread uses the decoder.
+  // Replaces the parameters of the same names by these tensors, to which it keeps references. Packs
+  // the matrices that change again, in place. weight_version() grows.
+  // REQUIRES: the parameters are not trained, have no adapters and are the whole model's; the names
+  // are those of Parameters(); KeepForInferenceOnly was not called; no other thread uses the
+  // decoder.
   virtual void ReplaceParameters(const std::vector<NewParameter>& /*changed*/) {
     TORCH_CHECK(false, "this decoder's parameters cannot be replaced");
   }
-  // Returns, for a parameter in a mapped file, a function that tells the system that its pages are
-  // not needed for now; otherwise null. Any thread may call the function, and it may outlive the
-  // decoder.
+  // For a parameter in a mapped file, returns a function that tells the system that the pages are
+  // not needed for now; otherwise returns null. Any thread may call the function, and it may
+  // outlive the decoder.
   virtual std::function<void()> ReleaserOf(const at::Tensor& parameter) const { return nullptr; }
   // Returns the addresses of the tensors that Infer reads besides its arguments. While they stay
   // the same, a record of Infer (PagedBatch::inputs) can be replayed; it sees values that are
@@ -162,9 +163,9 @@ class Decoder {
   // Returns the parameters that training changes: the adapters' matrices and modules_to_save by
   // PEFT's names, or Parameters().
   virtual std::vector<NamedParameter> TrainedParameters() const { return Parameters(); }
-  // Returns a decoder of the same frozen base, whose tensors the two share, with copies of the
-  // present values of TrainedParameters, which are not trained. Packed weights are not shared.
-  // Returns null without adapters.
+  // Returns a decoder that shares the tensors of the frozen base, but no packed weights, and has
+  // copies of the present values of TrainedParameters, which it does not train. Returns null
+  // without adapters.
   virtual std::unique_ptr<Decoder> WithOwnAdapters() const { return nullptr; }
 
  protected:

@@ -47,8 +47,8 @@ Heads ProjectHeads(const at::Tensor& x_TH, const LayerWeights& weights, const Mo
 }
 
 // The tensors that a layer of inference writes and the next layer overwrites. The first layer that
-// needs a tensor allocates it. If each layer allocated tensors of tens of megabytes and freed them,
-// they would be fresh pages each time.
+// needs a tensor allocates it. If each layer allocated and freed its own, tensors of tens of
+// megabytes would get fresh pages each time.
 class LayerBuffers {
  public:
   // Returns a contiguous tensor [rows, ...] of x's type, valid until the same name is requested
@@ -231,7 +231,7 @@ class TransformerDecoder::ForwardPass : public std::enable_shared_from_this<Forw
         rotation_(decoder->rope_.Gather(plan_.positions_T, plan_.num_positions)),
         packed_(decoder->HasPackedWeights() ? decoder->UpToDateWeights() : nullptr) {}
 
-  // Runs layer i, of which the backward pass computes again what `recompute` says.
+  // Runs layer i. The backward pass computes again the part of it that `recompute` names.
   SumAndNorm RunLayer(size_t i, const SumAndNorm& x, Recompute recompute) const {
     if (recompute == Recompute::kFull) {
       const auto run = [self = shared_from_this(), i](const SumAndNorm& inputs) {

@@ -35,8 +35,8 @@ class TransformerDecoder final : public Decoder {
   void SetMapped(const at::Tensor& parameter, std::function<void()> release) {
     release_mapped_[parameter.const_data_ptr()] = std::move(release);
   }
-  // Gives the modules that the options name their adapters. Returns the errors of
-  // ResolveTargetModules and ReadLoraAdapters.
+  // Adds adapters to the modules that the options name. Returns the errors of ResolveTargetModules
+  // and ReadLoraAdapters.
   absl::Status AddAdapters(const LoraOptions& options);
   // Ties the head and, if requires_grad, marks the parameters that are trained as leaves of
   // autograd.
@@ -106,8 +106,8 @@ class TransformerDecoder final : public Decoder {
   uint64_t packed_version_ = 0;
   uint64_t replaced_versions_ = 0;  // what the counters of replaced parameters no longer count
   bool inference_only_ = false;
-  // Whether threads share the rows of a batch instead of each product of a layer: with weights this
-  // small, waiting for each other between products takes as long as the products.
+  // Whether threads divide the rows of a batch, and not each product, among themselves. With
+  // weights this small, waiting for each other between products takes as long as the products.
   bool few_weights_ = false;
 };
 

@@ -101,8 +101,8 @@ struct LoraCounts {
 };
 // REQUIRES: ResolveTargetModules made target_modules, and ResolveModulesToSave modules_to_save.
 LoraCounts CountLoraParameters(const ModelConfig& model, const LoraConfig& lora);
-// Does the same for a configuration that is not resolved. Errors are those of the two functions,
-// after the name of the field.
+// Does the same for a configuration that is not resolved. Returns the errors of the two functions,
+// with the name of the field in front.
 absl::StatusOr<LoraCounts> CountTrained(const ModelConfig& model, LoraConfig lora);
 
 // Returns whether the directory holds an adapter instead of a model.

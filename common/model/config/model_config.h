@@ -23,7 +23,7 @@ struct MoeConfig {
   std::vector<bool> sparse_layers;  // by layer; the others have a dense MLP
 };
 
-// The vocabulary of another tokenizer with which a model continues, such as the R1 tokenizer for a
+// The vocabulary of another tokenizer that a model uses from now on, such as the R1 tokenizer for a
 // Llama student.
 struct VocabularyChange {
   // The number of tokens of the tokenizer. If the model has at least as many rows, nothing is

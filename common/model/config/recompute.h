@@ -1,4 +1,4 @@
-// The intermediate results that a decoder's backward pass computes again instead of keeping them.
+// The intermediate results that a decoder does not keep for its backward pass but computes again.
 // This header does not depend on LibTorch.
 #pragma once
 

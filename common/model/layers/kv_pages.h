@@ -6,10 +6,10 @@
 // and float16 models keep float32 keys and values. On other devices, and in processes that do
 // without the kernels (kernels/torch/kernel_choice.h), keys and values are plain tensors.
 //
-// Blocks of the kernels' layout are not initialized, and those never written are not resident;
-// plain tensors are zeroed. No result of attention depends on a place that the block table's
-// sequence did not write. Not thread-safe: the engine's thread owns the pages, and during a forward
-// pass shares them with threads that write other blocks.
+// Blocks in the kernels' layout are not initialized, and take no memory until they are written;
+// plain tensors are zeroed. Attention depends only on places that the sequence of the block table
+// has written. Not thread-safe: the engine's thread owns the pages, and during a forward pass
+// shares them with threads that write other blocks.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -41,8 +41,8 @@ class KvPages {
   KvPages(const ModelConfig& config, int64_t num_blocks, at::ScalarType dtype, at::Device device,
           Layout layout)
       : KvPages(config, config.num_hidden_layers, num_blocks, dtype, device, layout) {}
-  // Makes pages of one layer that all layers use in turn. They serve sequences that one forward
-  // pass computes as a whole: their contents are not kept.
+  // Makes pages of a single layer, which all layers use in turn. Their contents are not kept, so a
+  // forward pass must compute whole sequences.
   static KvPages ForWholeSequences(const ModelConfig& config, int64_t num_blocks,
                                    at::ScalarType dtype, at::Device device, Layout layout);
 

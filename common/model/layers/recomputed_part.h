@@ -1,9 +1,9 @@
 // Parts of a forward pass whose intermediate results are not kept but computed again in the
 // backward pass, and marks that report how far the backward pass has come.
 //
-// The parts are functions of tensors that autograd records. They run with grad mode on both times
-// and therefore run the same kernels, so the gradients are those of a plain forward pass, bit for
-// bit.
+// The parts are functions of tensors that autograd records. Both passes run them with grad mode
+// enabled, and so with the same kernels. The gradients are therefore those of a plain forward pass,
+// bit for bit.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -42,8 +42,8 @@ class PackedWeights {
   // Returns the head, which the first call packs: training does not need it.
   const PackedWeight& lm_head();
   void Refresh();
-  // Packs again, in place, the matrices that are made from tensors at these addresses. The new
-  // tensors take their places. REQUIRES: shapes and types are the same; DropSources was not called.
+  // Replaces the tensors at these addresses by the new ones, and packs the matrices that are made
+  // from them again, in place. REQUIRES: shapes and types are the same; DropSources was not called.
   void Replace(const std::map<const void*, at::Tensor>& newer);
   // Returns the sum of PackedWeight::unplanned_bytes over all packed matrices.
   int64_t unplanned_bytes() const;
