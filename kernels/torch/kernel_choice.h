@@ -3,9 +3,8 @@
 // device; the choice says for each kind which of the two computes.
 //
 // The choice is one value of the process. A program sets it once, before it makes a model, and
-// every function with kernels of its own asks for its kind in the place where it asks for the
-// device. The contents of KV pages and packed weights depend on it, so it must not change while a
-// model exists.
+// every function that has kernels of its own looks at it where it looks at the device. The contents
+// of KV pages and packed weights depend on it, so it must not change while a model exists.
 #pragma once
 
 #include <cstdint>

@@ -40,10 +40,9 @@ void TakeOutside(const ScoringRowRequest& request, double scale, float* logits,
 
 }  // namespace
 
-// The k largest numbers are at least theta, the k-th largest tile maximum, because each of k tiles
-// has an element >= theta. They are in tiles whose maximum is at least theta. So the row is read
-// once for the maxima, and only those tiles are read again. A row with fewer tiles uses lanes
-// instead.
+// Let theta be the k-th largest tile maximum. Each of k tiles has an element >= theta, so the k
+// largest numbers are at least theta, and lie in tiles whose maximum is. The row is read once for
+// the maxima, and only those tiles are read again. A row with fewer tiles uses lanes instead.
 void TopK(const float* logits, int64_t vocab_size, int32_t k, ScoringRowScratch* scratch,
           int32_t* ids) {
   if (k == 0) return;

@@ -17,12 +17,12 @@ constexpr double kLog2 = 0.693147180559945309417;
 // the factor; values are below 2^24 V (RowScale), so none overflows.
 constexpr float kSmallestFactorOfEntries = 0x1p-60f;
 
-// The rows whose blocks are joined together: a cache line of numbers of each block.
+// The number of rows whose blocks are joined at once; their numbers of a block fill a cache line.
 constexpr int64_t kJoinedRows = 16;
 static_assert(kJoinedRows == kRankedRows);
 
-// The largest vocabulary in which ranks are counted, whose logits are then kept, and the most
-// comparisons per row.
+// Ranks are counted, and all logits kept for that, in vocabularies of up to this size and with up
+// to this many comparisons per row.
 constexpr int64_t kCountedVocabulary = 4096, kMaxComparisons = 1 << 17;
 
 bool CountsRanksOf(const StudentChunkOptions& options, int64_t k) {
@@ -347,8 +347,8 @@ void StudentChunk::FinishRow(int64_t row, int64_t place, const ComplementSums& r
     if (ids[i] < 0) continue;
     const int64_t block = BlockOf(ids[i]);
     float& factor = factor_BC_[block * num_rows_ + row];
-    // The other e of the block keep their numbers and are then too large, by less than 2^-60 of the
-    // row's largest.
+    // The block's other e stay as they are, so a raised factor makes their gradients too large, by
+    // less than 2^-60 of the row's largest.
     if (factor < kSmallestFactorOfEntries) factor = kSmallestFactorOfEntries;
     if (exps_ == nullptr) continue;
     WriteEntry(row, ids[i], values[i], ExpsOf(block));

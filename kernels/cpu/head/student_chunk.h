@@ -105,7 +105,7 @@ class StudentChunk {
     int32_t index;  // in the support; the sampled token has -1
   };
 
-  // Whether the ranks of a support are counted in the logits of all tokens, which are then kept. In
+  // Whether the logits of all tokens are kept in order to count the ranks of a support in them. In
   // a larger vocabulary, the largest logits are collected instead.
   bool CountsRanks() const;
   void FindTopK(int64_t begin, int64_t num, StudentChunkScratch* scratch);

@@ -43,15 +43,15 @@ class CudaPagedAttention {
   // even and at most kMaxHeadSize.
   static bool Supports(const at::Tensor& keys_BKPD);
 
-  // Whether the attention of the sequence's rows is so much work that a composition of about ten
-  // launches can be faster than one launch of the kernel: at least 2^17 pairs of a row and a key,
-  // which are 1 to 2 GFLOP on 32 heads of 128 elements, 0.1 to 0.2 ms at 10 TFLOP/s (computed).
+  // Whether the sequence's rows need so much work that a composition of about ten launches can be
+  // faster than one launch of the kernel. The bound is 2^17 pairs of a row and a key: with 32 heads
+  // of 128 elements, 1 to 2 GFLOP, or 0.1 to 0.2 ms at 10 TFLOP/s (computed).
   static bool IsLongChunk(const PagedSequence& sequence);
 
   // Reads the sequences' block tables and keeps no reference to them. Long chunks are computed by
-  // the kernel if `custom_long_chunks`, and otherwise by AttendPagedChunk, where the last bits of a
-  // row depend on the chunk that it is in. REQUIRES: the rows of the sequences follow one another,
-  // and the tables have entries for all their positions.
+  // the kernel if `custom_long_chunks`, and otherwise by AttendPagedChunk, which makes the last
+  // bits of a row depend on its chunk. REQUIRES: the rows of the sequences follow one another, and
+  // the tables have entries for all their positions.
   CudaPagedAttention(const std::vector<PagedSequence>& sequences, int64_t num_heads,
                      int64_t num_kv_heads, int64_t head_size, at::Device device,
                      const DeviceKernels& kernels = LinkedKernels(),

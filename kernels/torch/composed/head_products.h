@@ -15,9 +15,9 @@ void HeadLogitsComposed(const at::Tensor& hidden_CH, const at::Tensor& lm_head_V
                         const at::Tensor& logits_CV);
 
 // Returns d_hidden = s d_logits lm_head, float32, and adds (s d_logits)^T hidden to d_lm_head
-// (float32, contiguous; may be undefined), where s is a factor of each row. d_logits is float32. On
-// devices other than a CPU, it and s hidden are rounded to the type of lm_head before they are
-// multiplied, as the CUDA kernels round them.
+// (float32, contiguous; may be undefined), where s is a factor of each row. d_logits is float32.
+// Except on a CPU, d_logits and s hidden are rounded to the type of lm_head before they are
+// multiplied, as in the CUDA kernels.
 at::Tensor HeadBackwardComposed(const at::Tensor& d_logits_CV, const at::Tensor& row_scale_C1,
                                 const at::Tensor& hidden_CH, const at::Tensor& lm_head_VH,
                                 const at::Tensor& d_lm_head_VH);

@@ -31,7 +31,7 @@ void SampleChunk(const at::Tensor& logits_CV, const at::Tensor& uniforms_C,
   const at::Tensor below_CV = logits_CV.to(at::kDouble) - max_C1.to(at::kDouble);
   const at::Tensor sums_CV = (below_CV / temperature_C1).exp_().cumsum(1);
   const at::Tensor total_C1 = sums_CV.narrow(1, sums_CV.size(1) - 1, 1);
-  // The last token with a weight: no other one may stand for a target that rounds to the total.
+  // The last token that has a weight, for a target that rounds to the total.
   const at::Tensor last_C1 = sums_CV.lt(total_C1).sum(1, /*keepdim=*/true);
   const at::Tensor target_C1 = uniforms_C.unsqueeze(1) * total_C1;
   const at::Tensor drawn_C1 = at::minimum(

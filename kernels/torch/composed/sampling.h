@@ -2,7 +2,7 @@
 // taopd/sampling/sample_rows.h, for tensors of any device.
 //
 // Weights and their sums are float64. A uniform number therefore gives the token that the kernels
-// draw, unless it is within a rounding of float32 of the boundary between two tokens.
+// draw, unless it lies within float32 rounding of the boundary between two tokens.
 //
 // Shapes: S rows, V vocabulary.
 #pragma once

@@ -1,10 +1,10 @@
 // The float32 tensor to which a differentiable function adds the gradient of a weight.
 //
 // Before the first backward pass, a trainer may give each parameter, even a bfloat16 one, a float32
-// gradient that is a view of one flat buffer. A function's backward pass then adds to it directly,
-// in float32 and as part of the product that computes it, and returns an undefined tensor for the
-// weight; autograd adds nothing for undefined tensors. Without such a gradient, the function
-// returns the weight's gradient in the weight's type, as ATen's functions do.
+// gradient that is a view of one flat buffer. A function's backward pass then adds to this view
+// directly, in float32, within the product that computes the gradient. For the weight it returns an
+// undefined tensor, which autograd ignores. Without such a gradient, the function returns the
+// weight's gradient in the weight's type, as ATen's functions do.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -25,7 +25,8 @@ inline at::Tensor GradientTarget(const at::Tensor& weight) {
 }
 
 // For functions that compute the gradient as a separate tensor: adds it to the target and returns
-// an undefined tensor, or returns it in weight's type. `gradient` may be undefined.
+// an undefined tensor or, if there is no target, returns it in weight's type. `gradient` may be
+// undefined.
 inline at::Tensor GiveGradient(const at::Tensor& weight, const at::Tensor& gradient) {
   if (!gradient.defined()) return gradient;
   if (const at::Tensor target = GradientTarget(weight); target.defined()) {

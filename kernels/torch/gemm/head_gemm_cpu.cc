@@ -97,8 +97,8 @@ at::Tensor CpuHeadBackward(const cpu::LogitGradient& d_logits, const at::Tensor&
   if (num_rows == 0) return at::zeros({0, h}, at::kFloat);
   const at::Tensor row_scale_C1 =
       at::from_blob(const_cast<float*>(d_logits.row_scale_C), {num_rows, 1}, at::kFloat);
-  // A row's scale belongs to both products: to hidden's rows in one, to the result's rows in the
-  // other. `contiguous` comes first because a product keeps the order of its factor's dimensions.
+  // Both products need a row's scale: one in hidden's rows, the other in the rows of its result.
+  // `contiguous` comes first because a product keeps the order of its factor's dimensions.
   const at::Tensor hidden = hidden_CH.to(at::kFloat).contiguous().mul(row_scale_C1);
   const bool pairs = UsesPairs(weights_VH, gemm);
   const at::Tensor packed_hidden = pairs ? PairsOf(hidden) : PanelsOf(hidden);

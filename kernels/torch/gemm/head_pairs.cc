@@ -12,9 +12,9 @@ using at::BFloat16;
 using cpu::Bfloat16Bits;
 using cpu::kPanelOutputs;
 
-// The tokens whose products with d_logits are summed before they are added to d_hidden.
+// The number of tokens whose products are summed before they are added to d_hidden.
 constexpr int64_t kSummedTokens = 8 * kVocabularyBlock;
-// The tokens whose rows of lm_head are packed together: all of a row is read before the next.
+// The number of tokens whose rows of lm_head are packed together, each row as a whole.
 constexpr int64_t kPackedTokens = 32;
 static_assert(kSummedTokens % kPackedTokens == 0 && kPackedTokens % 2 == 0);
 

@@ -2,8 +2,8 @@
 // (kernels/cpu/gemm/packed_gemm.h): lm_head and the gradient of the logits are read row by row in
 // place, and the rows of hidden are packed.
 //
-// A logit is a sum over H in the order of packed products, which depends only on H, so it has the
-// same bits as in inference.
+// A logit is summed over H in the order of packed products. That order depends only on H, so a
+// logit has the same bits as in inference.
 //
 // Shapes: C rows of a chunk, H hidden, V vocabulary. lm_head is contiguous and bfloat16.
 #pragma once

@@ -2,8 +2,8 @@
 // autograd. The differentiable functions of linear.h and gated_mlp.h use them.
 //
 // A part may have an adapter (low_rank.h). `adapters` is empty or has one entry per weight, defined
-// or not. The forward product is that of the merged weights. The backward products multiply by W
-// and by the two small matrices instead, which differs from the merged weights only by rounding.
+// or not. The forward product uses the merged weights. The backward products multiply by W and by
+// the two small matrices; this differs from the merged weights only by rounding.
 //
 // Shapes: M rows, K inputs, N outputs of all parts together, S the sum of the adapters' ranks.
 #pragma once

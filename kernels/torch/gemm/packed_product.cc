@@ -14,8 +14,8 @@
 namespace taopd {
 namespace {
 
-// The most rows that are multiplied by a panel at a time: their sums stay in a cache until they are
-// rounded.
+// A panel is multiplied by at most this many rows at a time, so that their sums stay in a cache
+// until they are rounded.
 constexpr int64_t kMaxRowBlock = 384;
 // The smallest number of multiplications and additions that a thread is given.
 constexpr int64_t kMinProductsPerThread = 1 << 17;

@@ -15,8 +15,8 @@
 //
 // The object owns the packed copy. It refers to the parts without copying them; after they have
 // been written, Refresh() packs them again in place. An owner whose weights never change may drop
-// the references and so free the parts. A part with an adapter (low_rank.h) is packed merged with
-// it: the packed numbers are those of MergeAdapter.
+// the references and so free the parts. An adapter of a part (low_rank.h) is merged while the part
+// is packed: the packed numbers are those of MergeAdapter.
 //
 // Wrong types, shapes and devices throw c10::Error. Any number of threads may call const functions
 // at the same time; Refresh, Replace and DropSources must not overlap with any other call.

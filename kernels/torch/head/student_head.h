@@ -6,9 +6,9 @@
 //   d loss / d z_v = a * p(v) + sum_j b_j [v = s_j] + c [v = y]
 //
 // Runs on the CPU (student_head_cpu.h), and on CUDA in builds with TAOPD_CUDA (cuda_heads.h). A
-// process that does without these kernels (kernels/torch/kernel_choice.h) uses a composition of
-// LibTorch operations on both (kernels/torch/composed/student_head.h), and so does a call on CUDA
-// that StudentKernelTakes leaves to it.
+// composition of LibTorch operations (kernels/torch/composed/student_head.h) runs instead in a
+// process that does without these kernels (kernels/torch/kernel_choice.h), and for calls on CUDA
+// that StudentKernelTakes rejects.
 //
 // Shapes: N rows (response positions), H hidden, V vocabulary, k support size. Row n's hidden state
 // predicts the token sampled_ids[n]. All tensors of a call are on one device. Any thread may call

@@ -1,9 +1,8 @@
 // The rows of a table by index, differentiable, on every device.
 //
 // If the table has a gradient target (gradient_target.h), its gradient is added there row by row,
-// so that a table [V, H] that is almost entirely zero is not allocated. On the CPU, the rows are
-// added in the order of the ids, whatever the number of threads is. Otherwise this is
-// at::embedding.
+// and no tensor [V, H], almost all of it zero, is allocated. On the CPU, the rows are added in the
+// order of the ids, whatever the number of threads is. Otherwise this is at::embedding.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -85,7 +85,7 @@ std::vector<TrialKind> AllTrials() {
   return all;
 }
 
-// The parts of a trial. The making of inputs belongs to the composition.
+// The parts of a trial. Making the inputs is part of the composition.
 constexpr char kComposition[] = "the composition";
 constexpr char kKernel[] = "the kernel";
 constexpr char kComparison[] = "the comparison";
