@@ -41,7 +41,7 @@ void Deliver(WorkerPool* thread, absl::AnyInvocable<void()> task);
 
 class EngineRun : public std::enable_shared_from_this<EngineRun> {
  public:
-  // `engine` must outlive the run's work, and `delivery`, which may be null, its last event.
+  // `engine` must outlive the run's work. `delivery` may be null, or must outlive its last event.
   EngineRun(InferenceEngine* engine, WorkerPool* delivery, EngineEvents events)
       : engine_(engine), delivery_(delivery), events_(std::move(events)) {}
 

@@ -26,7 +26,7 @@ class GeneratedText {
         min_tokens_(request.sampling.min_tokens) {}
 
   // Appends a token. Returns true if a stop string of the request is complete now; the text then
-  // ends with it or before it. One that ends within the first min_tokens tokens does not count.
+  // ends with it or before it. A stop string within the first min_tokens tokens does not count.
   // Bytes of an incomplete character wait for the tokens that complete them, and are dropped if
   // none comes. REQUIRES: Push has not returned true.
   bool Push(int32_t id);

@@ -185,7 +185,7 @@ class GrpcServerImpl final : public GrpcServer {
 
   int port() const override { return port_; }
 
-  // Without the lock, a thread could replace a newer state by one that it has read before, such as
+  // Without the lock, a thread could replace a newer state by one that it read earlier, such as
   // "ready" while the server drains.
   void UpdateHealth() override {
     absl::MutexLock lock(&mutex_);

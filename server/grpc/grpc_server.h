@@ -36,8 +36,8 @@ struct GrpcServerOptions {
   // Read at the start, and again within two seconds after a file has changed; bad files are
   // ignored.
   TlsPaths tls;
-  // The keys of which all calls but those of the health service require one; null requires none.
-  // Must outlive the server.
+  // The keys, of which every call must show one unless it is for the health service. Null means
+  // that no key is needed. Must outlive the server.
   const ApiKeys* keys = nullptr;
   // If true, grpc.reflection.v1 and v1alpha are served; they require a key, too.
   bool reflection = false;

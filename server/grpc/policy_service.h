@@ -9,7 +9,7 @@
 
 namespace taopd {
 
-// The methods by their bytes (calls/message_bytes.h).
+// The methods, which get and return the bytes of messages (calls/message_bytes.h).
 using PolicyMethods =
     v1::Policy::WithRawCallbackMethod_GetPolicy<v1::Policy::WithRawCallbackMethod_SetWeights<
         v1::Policy::WithRawCallbackMethod_PutWeights<v1::Policy::Service>>>;

@@ -1,5 +1,5 @@
-// Counts calls from their arrival until their answer has left, so that a shutdown can wait for the
-// last one. Thread-safe.
+// Counts calls from their arrival until their answers have left, so that a shutdown can wait for
+// the last one. Thread-safe.
 #pragma once
 
 #include <absl/synchronization/mutex.h>

@@ -91,8 +91,8 @@ class ServingState {
     weights_damage_ = absl::OkStatus();
   }
   // Records that a replacement of the weights has failed half-way: no version is served until the
-  // next SetReady. Admit still returns the model, whose engine refuses work by itself, because a
-  // trainer asks for facts about it before it sets weights again.
+  // next SetReady. Admit still returns the model, because a trainer asks for facts about it before
+  // it sets weights again; the model's engine refuses work by itself.
   void SetWeightsDamaged(const absl::Status& error) {
     absl::MutexLock lock(&mutex_);
     weights_damage_ = error;

@@ -28,9 +28,9 @@ struct CallServices {
   ServerMetrics* metrics;
   CallTracker* tracker;
   const ApiKeys* keys;  // null if none are required
-  // The one thread that turns the engine's results into messages and hands them to gRPC. Both copy
-  // the whole answer, which would hold up the engine's thread. If null, the engine's thread does
-  // both.
+  // The one thread that turns the engine's results into messages and hands them to gRPC. Both steps
+  // copy the whole answer, which would hold up the engine's thread. If null, the engine's thread
+  // does both.
   WorkerPool* delivery;
 };
 
@@ -39,8 +39,8 @@ struct CallServices {
 std::string OnlyValueOf(const std::multimap<grpc::string_ref, grpc::string_ref>& headers,
                         const char* name);
 
-// Returns the address in gRPC's name of a peer, which GrpcGuard gives each connection: "127.0.0.1"
-// of "unix-abstract:taopd/12-1/127.0.0.1".
+// Returns the address in gRPC's name of a peer: "127.0.0.1" for
+// "unix-abstract:taopd/12-1/127.0.0.1". GrpcGuard gives each connection such a name.
 std::string PeerAddress(const std::string& peer);
 
 // The time that a client should wait before it sends a refused request again.
@@ -68,9 +68,9 @@ void RecordCall(const CallServices& services, const char* method, const absl::St
                 absl::Time started_at, const std::string& address,
                 const std::string& request_id = "");
 
-// gRPC runs OnDone after OnCancel has returned, on whichever thread. A counter inside its
-// library orders the two, which ThreadSanitizer does not see: a reactor that frees in OnDone what
-// OnCancel uses repeats the order here.
+// gRPC runs OnDone, on any thread, after OnCancel has returned. A counter inside its library orders
+// the two, but ThreadSanitizer does not see that, so a reactor that frees in OnDone what OnCancel
+// uses states the order again here.
 class ReactionOrder {
  public:
   // Call it last in OnCancel.

@@ -58,7 +58,7 @@ struct EngineWork {
   }
 };
 
-// Parses the request, whose id it stores as soon as it is known.
+// Parses the request, and stores its id as soon as it is known.
 template <typename Request>
 absl::StatusOr<Request> ReadRequest(const CallBytes* bytes, std::string* request_id) {
   absl::StatusOr<Request> request = ParseRequest<Request>(bytes);
@@ -66,9 +66,9 @@ absl::StatusOr<Request> ReadRequest(const CallBytes* bytes, std::string* request
   return request;
 }
 
-// A call that streams messages. `start(request, stream, work)` fills `work`, starts its run, whose
-// events send to the stream and end it, and returns OK; or it returns why the call is refused. The
-// request is destroyed after `start` returns.
+// A call that streams messages. `start(request, stream, work)` fills `work`, starts its run and
+// returns OK, or returns why the call is refused. The run's events send to the stream and end it.
+// The request is destroyed after `start` returns.
 template <typename Request, typename Message, typename Start>
 StreamedCall* BeginStreamedCall(CallContext* context, const CallEnvironment& environment,
                                 const CallBytes* bytes, const Start& start) {
@@ -103,8 +103,8 @@ StreamedCall* BeginStreamedCall(CallContext* context, const CallEnvironment& env
 }
 
 // A call with one answer. `start(request, response, end, work)` is as above, and may move from the
-// request. The run's events fill the response, which the call keeps for them, and call `end` once,
-// as the last thing. It writes the bytes of the response on the thread that calls it.
+// request. The call keeps the response for the run's events, which fill it and then call `end`
+// once. `end` writes the bytes of the response on the thread that calls it.
 template <typename Request, typename Response, typename Start>
 UnaryCall* BeginUnaryCall(CallContext* context, const CallEnvironment& environment,
                           const CallBytes* bytes, CallBytes* answer, const Start& start) {

@@ -34,8 +34,8 @@ absl::Status ParseMessage(CallBytes* bytes, google::protobuf::Message* message);
 template <typename Request>
 absl::StatusOr<Request> ParseRequest(const CallBytes* bytes) {
   Request request;
-  // The object is not const. gRPC would keep the bytes until the call ends, and they would count
-  // against the memory that it has for all connections.
+  // The object is not const, because gRPC would otherwise keep the bytes until the call ends, and
+  // count them against its memory for all connections.
   TAOPD_RETURN_IF_ERROR(ParseMessage(const_cast<CallBytes*>(bytes), &request));
   return request;
 }

@@ -2,8 +2,8 @@
 // messages leave one after the other, in that order.
 //
 // Ownership: make it with std::make_shared and keep it until `on_done` runs, which is gRPC's last
-// reaction. Whoever sends may share the ownership, so the object may live a little longer; after
-// End its functions do nothing.
+// reaction. Senders may share the ownership, so the object may live a little longer; after End its
+// functions do nothing.
 #pragma once
 
 #include <absl/synchronization/mutex.h>

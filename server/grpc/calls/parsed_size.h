@@ -17,7 +17,7 @@ namespace taopd {
 // Reads the `num_bytes` of `bytes` as a message of `type`, which is one of this program's, and
 // returns an upper bound of the memory that the parsed message takes: objects, texts, arrays with
 // their spare space, and fields that the type does not have. While an array grows, protobuf holds
-// half of it a second time. Memory of this function's own is small. It reads everything that
+// half of it a second time. The function itself needs little memory. It reads everything that
 // protobuf would accept. Errors:
 //   INVALID_ARGUMENT  the bound exceeds `max_bytes`, which the function notices without reading on;
 //                     the bytes are malformed or nested too deeply. The text names the type, the

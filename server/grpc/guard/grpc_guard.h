@@ -6,8 +6,8 @@
 // The peer of gRPC's end is named "\0taopd/.../ADDRESS" in Linux's abstract namespace, so that
 // calls know the client's address (PeerAddress, server/grpc/calls/call_services.h).
 //
-// One thread drives all connections. New connections are closed immediately while descriptors are
-// scarce, so that HTTP has some left, and beyond the limits of their number.
+// One thread drives all connections. New connections are closed immediately beyond the limits of
+// their number, and while descriptors are scarce, so that HTTP has some left.
 #pragma once
 
 #include <absl/synchronization/notification.h>

@@ -9,7 +9,7 @@
 //
 // End: the call is finished when nothing is in the engine and no answer waits or is being written.
 // A message whose reaction runs after that is dropped. A message that cannot be parsed has no
-// request_id to be answered under: nothing is read after it, and the call ends with its error when
+// request_id for an answer, so nothing is read after it, and the call ends with its error when
 // everything accepted is answered.
 #pragma once
 

@@ -14,7 +14,7 @@
 
 namespace taopd {
 
-// The methods by their bytes (calls/message_bytes.h).
+// The methods, which get and return the bytes of messages (calls/message_bytes.h).
 using TeacherMethods = v1::Teacher::WithRawCallbackMethod_GetTeacherInfo<
     v1::Teacher::WithRawCallbackMethod_Score<v1::Teacher::WithRawCallbackMethod_ScoreStream<
         v1::Teacher::WithRawCallbackMethod_Generate<v1::Teacher::Service>>>>;

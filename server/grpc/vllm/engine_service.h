@@ -9,7 +9,7 @@
 
 namespace taopd {
 
-// The methods by their bytes (calls/message_bytes.h).
+// The methods, which get and return the bytes of messages (calls/message_bytes.h).
 using VllmEngineMethods = vllm::grpc::engine::VllmEngine::WithRawCallbackMethod_Generate<
     vllm::grpc::engine::VllmEngine::WithRawCallbackMethod_HealthCheck<
         vllm::grpc::engine::VllmEngine::WithRawCallbackMethod_Abort<

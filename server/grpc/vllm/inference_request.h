@@ -35,8 +35,8 @@ struct AdmittedInference {
 //   FAILED_PRECONDITION  the server only scores;
 //   RESOURCE_EXHAUSTED   requests and answers take all the memory that they may take together, or
 //                        those of this client their share.
-// `gateway` is null, or belongs to a request of vllm.grpc.engine: its constraint replaces that of
-// `request`, its numbers of sampling are read after those of `request`, and n and
+// `gateway` is null except for a request of vllm.grpc.engine. Its constraint replaces the one in
+// `request`, its sampling numbers are read after those in `request`, and n and
 // truncate_prompt_tokens come from it as well. Unless the answer `streams`, all of a sequence is
 // one message.
 absl::StatusOr<AdmittedInference> AdmitInference(

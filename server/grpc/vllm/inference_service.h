@@ -13,7 +13,7 @@
 
 namespace taopd {
 
-// The methods by their bytes (calls/message_bytes.h).
+// The methods, which get and return the bytes of messages (calls/message_bytes.h).
 using VllmInferenceMethods = vllm::Inference::WithRawCallbackMethod_Generate<
     vllm::Inference::WithRawCallbackMethod_GenerateStream<vllm::Inference::Service>>;
 using VllmControlMethods = vllm::Control::WithRawCallbackMethod_GetServerInfo<

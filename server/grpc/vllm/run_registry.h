@@ -26,8 +26,8 @@ class RunRegistry {
     runs_.emplace(id, run);
   }
   void Remove(const Id& id, const EngineRun* run);
-  // Cancels all runs with this id. Does nothing for the empty id, which is that of every run whose
-  // client has chosen none.
+  // Cancels all runs with this id. Does nothing for the empty id, which a run has
+  // if its client chose none.
   void Abort(const Id& id);
 
  private:
@@ -35,7 +35,7 @@ class RunRegistry {
   std::multimap<Id, std::shared_ptr<EngineRun>> runs_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Answers a call of Abort: ends the runs of the client that the request names by `request_ids`.
+// Answers a call of Abort: ends those runs of the client whose ids are in `request_ids`.
 template <typename Request, typename Response>
 UnaryCall* AbortRuns(const CallServices& services, CallContext* context, const char* method,
                      const CallBytes* request, CallBytes* answer, RunRegistry* runs) {

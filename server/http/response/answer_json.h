@@ -64,8 +64,8 @@ void AppendCandidateLogprobs(const GenerationRequest& request, const GenerationP
                              const std::optional<ScoreRows>& rows, std::string* out);
 
 // Appends the `logprobs` object of completions over `positions`, which belong to token_ids from
-// `first` on. The tokens before it are only context. On entry, `text_offset` is the offset of the
-// first token in the text; on return, that of the token after the last one.
+// `first` on. The tokens before it are only context. `text_offset` is the offset in the text:
+// on entry of the first token, and on return of the token after the last one.
 void AppendCompletionLogprobs(const std::vector<int32_t>& token_ids, size_t first,
                               const std::vector<Position>& positions, int32_t top_k,
                               TokenText& tokens, int64_t* text_offset, std::string* out);

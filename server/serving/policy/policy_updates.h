@@ -1,7 +1,7 @@
 // The versions of a served model whose weights a trainer replaces (proto/taopd/v1/policy.proto).
 //
-// An update reads and checks the new weights while the current ones serve, closes the old version
-// (versioned_engine.h), replaces the weights in place, and makes the next version ready. If
+// An update reads and checks the new weights while the current ones are in use, closes the old
+// version (versioned_engine.h), replaces the weights in place, and makes the next version ready. If
 // anything fails before the replacement, the current version continues to serve. If the replacement
 // itself fails, the server is not ready, serves no version and refuses work until weights are set
 // again.

@@ -4,8 +4,8 @@
 // end. A restarted server has none of them, and the trainer sends them from the beginning.
 //
 // The served model bounds what clients can store: kMaxVersions versions, each with as many bytes as
-// the model plus kOtherBytes, and kMaxFiles files. A version beyond that replaces the one for which
-// no part has arrived for the longest time.
+// the model plus kOtherBytes, and kMaxFiles files. One more version replaces the one whose last
+// part arrived the longest time ago.
 #pragma once
 
 #include <cstdint>

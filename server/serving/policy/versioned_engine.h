@@ -1,7 +1,7 @@
-// The engine as one version of its weights: it takes requests until it is closed, and then no more.
-// All requests that it took are computed with the same weights: these are replaced only while
-// it is closed and idle. A holder of an older version is refused and cannot reach the new weights
-// under the old name.
+// An engine that stands for one version of its weights. It takes requests until it is closed, and
+// computes all of them with the same weights, because these are replaced only while it is closed
+// and idle. A holder of an older version is refused and cannot reach the new weights under the old
+// name.
 #pragma once
 
 #include <absl/base/thread_annotations.h>
