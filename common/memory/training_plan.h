@@ -1,6 +1,6 @@
 // The memory plan of a process that trains a model and generates with its live weights. It consists
-// of the lines of an inference engine (engine_plan.h), whose weights are parameters, and those of
-// the optimizer and of the forward and backward passes.
+// of the lines of an inference engine (engine_plan.h) whose weights are parameters, of the
+// optimizer, and of the forward and backward passes.
 //
 // This header does not depend on LibTorch. The functions are pure.
 //

@@ -16,8 +16,8 @@ enum class DataFormat { kJsonl, kParquet };
 // Parquet whatever it contains, and any other pipe as JSON Lines.
 DataFormat DataFormatOf(const std::string& path);
 
-// Calls `on_row` for each row with its number, counted from 1. In JSON Lines the number is that of
-// the line. Only the given `columns` (dotted paths) of a Parquet file are decoded. An error from
+// Calls `on_row` for each row with its number, counted from 1. In JSON Lines it is the line's
+// number. Only the given `columns` (dotted paths) of a Parquet file are decoded. An error from
 // `on_row` ends the reading. Errors, including those from `on_row`, name the file and the row.
 absl::Status ReadRows(
     const std::string& path, const std::vector<std::string>& columns,

@@ -1,6 +1,5 @@
-// The weights of an earlier step, which generate rollouts or are evaluated while the optimizer
-// changes the student's. They have a decoder of their own, into which a version of the student's
-// weights is copied.
+// Holds the student's weights of an earlier step in a decoder of their own, which generates
+// rollouts or is evaluated while the optimizer changes the student.
 //
 // With adapters (student.lora), the two decoders share the frozen base, and a version is a copy of
 // the adapters.

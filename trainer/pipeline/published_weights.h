@@ -1,6 +1,6 @@
-// The student's weights as the workers of a RemoteRolloutEngine get them: written into a directory
-// of their own for each version, with the checksum of each tensor and, if a worker needs them, the
-// student's own log-probs of a short probe.
+// Publishes the student's weights to the workers of a RemoteRolloutEngine. Each version gets a
+// directory of its own, with the checksum of each tensor and, if a worker needs them, the student's
+// own log-probs of a short probe.
 //
 // A version's directory is removed when no worker needs it any more; at the end none is left. A
 // version that is published again gets another directory. A directory that a killed run has left is
@@ -24,8 +24,8 @@ class PublishedWeights final : public RolloutWeights {
   PublishedWeights(Decoder* student, RemoteRolloutEngine* engine, std::string directory);
   ~PublishedWeights() override;
 
-  // Writes the weights and gives them to the engine; an error goes there as well. That of a full
-  // disk is ABORTED (kExitStorage), because RESOURCE_EXHAUSTED stands for the memory of a step.
+  // Writes the weights and gives them, or the error, to the engine. The error of a full disk is
+  // ABORTED (kExitStorage), because RESOURCE_EXHAUSTED stands for the memory of a step.
   void Take(int64_t version) override;
   int64_t version() const override { return version_.load(); }
 

@@ -59,8 +59,8 @@ class RolloutPipeline final : public RolloutsAhead {
   // Brings the teacher's weights up to those after `num_steps` steps. All ranks call it.
   using TeacherUpdate = std::function<absl::Status(int64_t num_steps)>;
 
-  // `context` must have an engine that generates with what `weights` takes and reports
-  // weights->version(), and a teacher. `prompts` are the rows that `order` numbers. All of them
+  // `context` must have a teacher, and an engine that generates with the weights that `weights`
+  // takes and reports weights->version(). `prompts` are the rows that `order` numbers. All of them
   // must outlive the pipeline. `update_teacher` is null unless the teacher's weights follow the
   // student's.
   RolloutPipeline(const StepContext* context, RolloutWeights* weights,
@@ -78,12 +78,11 @@ class RolloutPipeline final : public RolloutsAhead {
   RolloutPipeline& operator=(const RolloutPipeline&) = delete;
 
   // Drops the steps in flight and begins at `position` with the student's current weights. `stored`
-  // are the rollouts of a checkpoint of that position. Of these, the first ones whose version is
-  // not older than trainer.async_steps allows, and which have the student's most probable tokens if
-  // the objective needs them, are used. The others, and rollouts that are missing because
-  // trainer.async_steps or trainer.total_steps has grown, are generated with the current weights.
-  // Returns DATA_LOSS if the rollouts belong to other prompts, and the error of
-  // EpochOrder::Restore.
+  // are the rollouts of a checkpoint of that position. Uses the first of these, as long as
+  // trainer.async_steps allows their version and they have the student's most probable tokens if
+  // the objective needs them. Generates the others with the current weights, and those that are
+  // missing because trainer.async_steps or trainer.total_steps has grown. Returns DATA_LOSS if the
+  // rollouts belong to other prompts, and the error of EpochOrder::Restore.
   absl::Status Restart(const PipelinePosition& position, const std::vector<StepInFlight>& stored);
   // Drops the steps in flight. The only valid next call is Restart.
   void Drop();
@@ -93,8 +92,7 @@ class RolloutPipeline final : public RolloutsAhead {
 
   // Returns what a checkpoint at this position must hold: the rollouts that come from other weights
   // than its own. Waits until they are generated and, if only this version of the teacher can score
-  // them, scored. Returns the error of a rollout for which that failed; there can be no checkpoint
-  // then.
+  // them, scored. If that fails for a rollout, returns its error, and there can be no checkpoint.
   absl::StatusOr<std::vector<StepInFlight>> InFlight(int64_t num_steps, bool is_within_step) const;
 
  private:
@@ -103,8 +101,8 @@ class RolloutPipeline final : public RolloutsAhead {
     int64_t policy_version = 0;
     std::shared_ptr<ScoredBatch> rollouts;
   };
-  // Waits until the batch needs neither the current version of the student nor that of the teacher
-  // any more: until its rollouts are generated and, if the teacher has versions, scored.
+  // Waits until the batch no longer needs the current versions of the student and the teacher:
+  // until its rollouts are generated and, if the teacher has versions, scored.
   absl::Status WaitForBatch(ScoredBatch* rollouts) const;
   int64_t async_steps() const { return context_->config->trainer.async_steps; }
   // Returns the oldest version that may generate step `step`.
@@ -112,7 +110,7 @@ class RolloutPipeline final : public RolloutsAhead {
   std::vector<const PromptRecord*> NextPrompts();
   // Uses the rollouts of a checkpoint.
   absl::Status Continue(const std::vector<StepInFlight>& stored);
-  // Starts the steps that the current version generates.
+  // Starts the steps whose rollouts the current version generates.
   void Fill(int64_t num_steps);
 
   const StepContext* const context_;

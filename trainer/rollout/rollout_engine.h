@@ -24,8 +24,8 @@ struct RolloutRequest {
   std::vector<int32_t> prompt_ids;
   SamplingParams sampling;
   std::string source;  // the prompt's data set, copied to the rollout
-  // The version of the weights that must generate the response: the number of steps that they have
-  // finished, or kLiveWeights.
+  // The version of the weights that must generate the response: the number of steps after which the
+  // student has them, or kLiveWeights.
   int64_t policy_version = kLiveWeights;
   // If not empty, nothing is generated: these ids are the response.
   std::vector<int32_t> given_ids;

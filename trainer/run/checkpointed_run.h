@@ -109,7 +109,7 @@ class CheckpointedRun {
   // records them. mode.allow_change may name them. The failure names all settings and facts that
   // differ, one per line. Call it once.
   absl::Status CheckFacts(const RunFacts& facts);
-  // Returns a failure between Start and CheckFacts with the settings that differ in front, because
+  // Returns a failure between Start and CheckFacts, preceded by the settings that differ, because
   // they may have caused it.
   absl::Status WithChangedSettings(const absl::Status& failure) const;
   bool settings_differ() const { return !settings_check_.ok(); }

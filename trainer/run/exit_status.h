@@ -35,7 +35,7 @@ const absl::Status& ToStatus(const absl::StatusOr<T>& result) {
   return result.status();
 }
 
-// Returns whether the error is one of the ranks' group itself, as when another rank has died.
+// Returns whether the error comes from the ranks' group itself, as when another rank has died.
 inline bool IsRankLost(const absl::Status& status) {
   return status.GetPayload(kLostRankUrl).has_value();
 }

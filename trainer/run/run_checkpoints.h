@@ -67,15 +67,15 @@ class RunCheckpoints {
 
   // Adds a text file to every later checkpoint.
   void SetFile(const std::string& name, std::string text) { text_files_[name] = std::move(text); }
-  // Makes every later checkpoint one within the step in progress, until a call with 0.
-  // `mini_batches` of the step are done, and `write` writes this rank's part of the rest.
+  // Until a call with 0, every later checkpoint is one within the step in progress, of which
+  // `mini_batches` are done. `write` writes this rank's part of the rest.
   void SetPending(int64_t mini_batches, WriteFiles write) {
     pending_mini_batches_ = mini_batches;
     write_pending_ = std::move(write);
   }
   int64_t pending_mini_batches() const { return pending_mini_batches_; }
-  // Makes `write` write this rank's part of what is in flight into every later checkpoint. It owns
-  // what it writes, and runs on another thread. May be null.
+  // Lets `write` add this rank's part of what is in flight to every later checkpoint. `write` owns
+  // its data, runs on another thread, and may be null.
   void SetInFlight(WriteFiles write) { write_in_flight_ = std::move(write); }
 
   // Keeps the checkpoints of these steps; those of an earlier call may be deleted.

@@ -1,4 +1,4 @@
-// Measures the distance of the student from its start, on responses of the start.
+// Measures how far the student has moved from its start, on responses from the start.
 //
 // The probe is a few responses that the student generated before its first update, with their
 // log-probs at that time. The mean of their log-ratio to the current student is an unbiased

@@ -38,8 +38,8 @@ struct BatchScoring {
 class ScoredBatch : public std::enable_shared_from_this<ScoredBatch> {
  public:
   // Starts generating and scoring `requests`, and returns immediately. `engine` must outlive every
-  // callback (see WaitIdle); the callbacks keep the batch itself alive. A rollout of another
-  // policy_version than its request asks for fails the batch with FAILED_PRECONDITION.
+  // callback (see WaitIdle); the callbacks keep the batch itself alive. The batch fails with
+  // FAILED_PRECONDITION if a rollout has another policy_version than its request.
   // REQUIRES: all requests have the same policy_version.
   static std::shared_ptr<ScoredBatch> Start(RolloutEngine* engine,
                                             std::vector<RolloutRequest> requests,

@@ -34,7 +34,7 @@ class RolloutsAhead {
   // Returns the batch of step `step` (0-based), all of whose rollouts are being generated or exist.
   virtual std::shared_ptr<ScoredBatch> Take(int64_t step) = 0;
   // Waits until the rollouts of the previous version are generated, takes the student's weights
-  // after `num_steps` steps as a new version, and starts the rollouts that it generates. Adds the
+  // after `num_steps` steps as a new version, and starts the rollouts of that version. Adds the
   // times of the wait and of the copy to `times`, if it is not null. Returns the errors of the
   // ranks' group, and starts nothing in that case.
   virtual absl::Status StepDone(int64_t num_steps, PhaseTimes* times) = 0;

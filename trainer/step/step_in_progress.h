@@ -38,9 +38,9 @@ class StepInProgress {
   int64_t first_mini_batch() const { return first_mini_batch_; }
   bool weights_changed() const { return record_.num_updates > 0; }
 
-  // Waits for the rollouts, and returns the same error on all ranks. Several ranks wait for their
-  // scores as well, as does a step in which responses without a sibling are skipped; otherwise one
-  // rank waits for them in ComputeGradients, after its forward pass.
+  // Waits for the rollouts. With several ranks, or if responses without a sibling are skipped, also
+  // waits for the scores; otherwise ComputeGradients does, after its forward pass. Returns the same
+  // error on all ranks.
   absl::Status WaitForRollouts(int64_t mini_batch);
   // Before the first update, waits for the teacher's scores of all mini-batches, so that after it
   // only a lack of memory or a lost rank can make the step fail.
@@ -48,10 +48,10 @@ class StepInProgress {
   // Returns the step's sums over all ranks, including this mini-batch. Returns CANCELLED on all
   // ranks if the step should stop before the update.
   absl::StatusOr<RowSums> ComputeGradients(int64_t mini_batch);
-  // Updates the weights with these gradients, or reports the mini-batch and leaves it out if its
-  // loss or its gradient is not finite. Waits until no rollout reads the weights any more.
+  // Waits until no rollout reads the weights any more, and updates them with these gradients. If
+  // the loss or the gradient is not finite, reports the mini-batch and leaves it out instead.
   absl::Status UpdateOrSkip(const RowSums& sums, int64_t mini_batch);
-  // Starts the rollouts of later steps, which the weights after this step generate. Does nothing if
+  // Starts the rollouts that the weights after this step generate for later steps. Does nothing if
   // rollouts are not generated ahead.
   absl::Status StartLaterRollouts();
   // Returns the result of a step that has no mini-batch left.
@@ -76,7 +76,7 @@ class StepInProgress {
   void PackWeights();
   absl::Status WaitForOwnRollouts(int64_t mini_batch);
   absl::Status WaitForOwnScores(int64_t mini_batch);
-  // Whether responses without a sibling have no part in the loss.
+  // Whether the loss leaves out responses without a sibling.
   bool SkipsMissing() const {
     return context_.teacher_views != nullptr && context_.teacher_views->skips_missing &&
            context_.config->data.HasSibling();

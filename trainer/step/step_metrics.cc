@@ -65,8 +65,8 @@ void AddBehaviorMetrics(const RowSums& sums, Metrics* metrics) {
                         sums.rho * sums.rho / (static_cast<double>(drawn) * sums.rho_square));
 }
 
-// Returns the sums over every position if the objective full is among the terms, which then need no
-// sample, or else those of the sample.
+// Returns the sums over all positions if the objective `full` is among the terms, because no sample
+// is needed then, and otherwise the sums of the sample.
 FullKlSums FullKlOf(const StepRecord& record, const ObjectiveTerms& terms) {
   const RowSums& sums = record.sums;
   for (int32_t i = 0; i < terms.num_terms; ++i) {

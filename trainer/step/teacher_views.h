@@ -26,9 +26,9 @@ struct TeacherViewOptions {
   // Grades a response. Called on the threads that finish rollouts, once per rollout. Used only for
   // {sibling}.
   std::function<bool(const PromptRecord& prompt, const Rollout& rollout)> is_correct;
-  // A prompt that a sibling makes longer counts as missing.
+  // A prompt that its sibling makes longer than this counts as missing.
   int64_t max_prompt_length = INT64_MAX;
-  // Whether a response whose prompt is missing has no part in the loss.
+  // Whether the loss leaves out responses whose prompt is missing.
   bool skips_missing = false;
 };
 

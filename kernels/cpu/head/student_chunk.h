@@ -8,8 +8,8 @@
 //      rest gives its maximum m, its sums, and e = exp(z / temperature) 2^-x, where x is the least
 //      integer with m / temperature <= x log 2.
 //   3. FinishRows once for every row. It computes the tail and the entropy from the blocks' sums,
-//      evaluates the objective, and overwrites the up to k + 1 entries of e that are not a multiple
-//      of p(v).
+//      evaluates the objective, and overwrites the entries of e, at most k + 1, whose gradient is
+//      not a multiple of p(v).
 //   4. gradient() or entries().
 //
 // The gradient is d (sum_n w_n loss_n) / d z_nv = row_scale_n * factor_bn * e_vn. The factors are

@@ -8,8 +8,8 @@
 //   reachable   has no weights, or others than the run's current ones
 //      |  SetWeights answers
 //      v
-//   ready       gets requests; back to reachable when the weights change or it has others than it
-//               should, back to lost when a call fails
+//   ready       gets requests; back to reachable when the weights change or turn out to be others,
+//               back to lost when a call fails
 //   left out    for good: it cannot do what the run needs, its answers break the protocol, or they
 //               come from other weights than were asked for
 //
@@ -18,10 +18,10 @@
 //
 // Waiting requests fail with UNAVAILABLE if no worker has been ready for options.outage_budget, and
 // with FAILED_PRECONDITION as soon as all workers are left out. Both errors name every worker and
-// its last error. A request also fails, with its last error, if five answers to it were internal
-// errors or exceeded the time limit, if ready workers have refused it at least 20 times over more
-// than options.outage_budget (UNAVAILABLE), or after 20 answers from workers with other weights
-// (FAILED_PRECONDITION).
+// its last error. A request also fails, with its last error, after
+//   five answers that were internal errors or exceeded the time limit;
+//   20 refusals by ready workers over more than options.outage_budget (UNAVAILABLE);
+//   20 answers from workers with other weights (FAILED_PRECONDITION).
 //
 // Threads: Generate, SetWeights, CancelAll and Connect are called by one thread; stats by any.
 // `done` runs on threads of this object or, for requests that need no worker or get none, inside

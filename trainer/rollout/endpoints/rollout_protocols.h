@@ -50,9 +50,9 @@ inline constexpr RolloutProtocol kRolloutProtocols[] = {
     {"vllm+http", "vllm+https", "vLLM", &MakeVllmRolloutWorker},
 };
 
-// Makes the workers of rollout.endpoints, and does not connect. The other options are those of
-// `common`. Returns INVALID_ARGUMENT if an endpoint is malformed or is given twice, and the errors
-// of CheckApiKey, CheckTlsUse and MakeRolloutWorker.
+// Makes the workers of rollout.endpoints, and does not connect. `common` has the other options.
+// Returns INVALID_ARGUMENT if an endpoint is malformed or is given twice, and the errors of
+// CheckApiKey, CheckTlsUse and MakeRolloutWorker.
 absl::StatusOr<std::vector<std::unique_ptr<RolloutWorker>>> MakeRolloutWorkers(
     const std::vector<std::string>& endpoints, const RolloutWorkerOptions& common);
 

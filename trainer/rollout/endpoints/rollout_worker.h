@@ -3,7 +3,7 @@
 //
 // Threads: several threads call Generate concurrently, up to the engine's limit per worker. One
 // other thread calls Check and SetWeights. It calls SetWeights only while no Generate runs, but
-// Check at any time, because a request can lose the worker while others still wait for their
+// Check at any time, because one request can find the worker lost while others still wait for their
 // answers. All calls block.
 //
 // Errors of all calls, by what the engine does about them:

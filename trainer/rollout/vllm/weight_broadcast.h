@@ -23,8 +23,8 @@ class WeightBroadcast {
   virtual ~WeightBroadcast() = default;
   // Returns the 128 bytes by which the others find the group.
   virtual const std::string& unique_id() const = 0;
-  // Waits until a group of `num_ranks` is complete, and does the all-reduce of one number with
-  // which vLLM begins. Call it first, once.
+  // Waits until a group of `num_ranks` is complete, and takes part in vLLM's first all-reduce, of
+  // one number. Call it first, once.
   virtual absl::Status Join(int64_t num_ranks, const KeepWaiting& keep_waiting) = 0;
   // Begins to broadcast a tensor, whose bytes must stay valid until Finish has returned.
   virtual absl::Status Send(const TensorView& tensor, const KeepWaiting& keep_waiting) = 0;

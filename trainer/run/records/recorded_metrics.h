@@ -37,8 +37,8 @@ struct RecordedMetrics {
 
 // Reads the records of a run that continues after `step` steps from a checkpoint with these two
 // sizes. `metric` may be empty. A missing file counts as empty. A line that is not a JSON object,
-// which a crash may leave, ends the file. Warns of a file that is shorter than its size, and cuts
-// it after its last complete line.
+// which a crash may leave, ends the file. Warns of a file that is shorter than it should be, and
+// cuts it after its last complete line.
 absl::StatusOr<RecordedMetrics> ReadRecordedMetrics(const std::string& run_dir, int64_t step,
                                                     int64_t metrics_bytes, int64_t samples_bytes,
                                                     const std::string& metric);

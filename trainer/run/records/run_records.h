@@ -21,7 +21,7 @@ namespace taopd {
 
 class RunRecords {
  public:
-  // `group` must outlive the object. `watched_metric`, which may be empty, is that of
+  // `group` must outlive the object. `watched_metric`, which may be empty, is the metric of
   // RecordedMetrics::values.
   RunRecords(ProcessGroup* group, const std::string& run_dir, int64_t total_steps,
              const RunFacts& settings, const std::string& watched_metric);

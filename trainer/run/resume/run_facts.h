@@ -24,10 +24,10 @@ struct DataUse {
 std::string DataFingerprint(const std::vector<PromptRecord>& records, const DataUse& use = {});
 
 // Returns data_fingerprint of `records`, data_val_fingerprint of the bytes of the files `val`, if
-// there are any, and tokenizer_hash. The latter is that of `tokenizer_dir`, from which a new run
-// takes its tokenizer, not that of the copy in the checkpoint. If the directory is gone, the hash
-// of the student's own tokenizer counts, with a log line. A student with adapters has base_revision
-// as well. Returns the error of a file that cannot be read.
+// there are any, and tokenizer_hash. tokenizer_hash is that of `tokenizer_dir`, from which a new
+// run takes its tokenizer, not that of the copy in the checkpoint. If the directory is gone, the
+// student's own tokenizer is hashed, and a line is logged. A student with adapters has
+// base_revision as well. Returns the error of a file that cannot be read.
 absl::StatusOr<RunFacts> FactsOfData(const std::vector<PromptRecord>& records, const DataUse& use,
                                      const std::vector<std::string>& val, const Student& student,
                                      const std::string& tokenizer_dir);

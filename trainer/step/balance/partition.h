@@ -2,8 +2,9 @@
 //
 // The sequences were generated in equal shares (trainer/dist/shares.h). Once all ranks know their
 // lengths, the shares are balanced (balance_shares.h), and sequences move to the ranks that train
-// on them. Losses have the weights of the whole mini-batch, so this changes only the order of sums.
-// The resulting shares depend only on the mini-batch and on the number of shares.
+// on them. The weights of losses are those of the whole mini-batch, so moving sequences changes
+// only the order of sums. The resulting shares depend only on the mini-batch and on the number of
+// shares.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Cuts a mini-batch into micro-batches, which bound the memory of a forward and backward pass, and
-// weights the positions of its responses, whose losses are summed into its loss.
+// determines the weight of each response position in the mini-batch's loss.
 #pragma once
 
 #include <cstdint>

@@ -11,8 +11,8 @@
 
 namespace taopd {
 
-// Returns the numbers, within a step, of the rollouts that a rank with these shares generates: its
-// part of each mini-batch.
+// Returns the numbers of those rollouts of a step that a rank with these shares generates: its part
+// of each mini-batch.
 std::vector<int64_t> SequencesOfStep(const TrainConfig& config, const Shares& shares);
 
 // Returns the sampling parameters that all rollouts of a run share. Each has a seed of its own.
@@ -24,7 +24,7 @@ SamplingParams RolloutSampling(const TrainConfig& config);
 std::vector<RolloutRequest> MakeRolloutRequests(const TrainConfig& config, int64_t step,
                                                 const std::vector<const PromptRecord*>& prompts);
 
-// Returns which of the step's prompts are trained on their rows' own responses
+// Returns which of the step's prompts use their rows' own responses for training
 // (data.offpolicy_fraction). Every set of the same size is equally likely.
 std::vector<bool> OffPolicyPrompts(const TrainConfig& config, int64_t step);
 
