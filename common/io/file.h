@@ -27,9 +27,9 @@ absl::Status WriteFileAtomically(const std::string& path, std::string_view conte
 
 // Creates a directory and its missing parents.
 absl::Status MakeDirectories(const std::string& path);
-// Fills a new directory with `write` and renames it to `path`, which it replaces if that exists. It
-// is absent between two renames; if the second one fails, the old directory is put back. A crash
-// may leave PATH.new and PATH.old beside `path` or instead of it; the next call removes them.
+// Fills a new directory with `write` and renames it to `path`, replacing an old directory there.
+// `path` is absent between two renames; if the second one fails, the old directory is put back. A
+// crash may leave PATH.new and PATH.old beside `path` or instead of it; the next call removes them.
 absl::Status ReplaceDirectory(const std::string& path,
                               const std::function<absl::Status(const std::string& dir)>& write);
 // Removes a file, or a directory with all that is in it. It need not exist. A failure may leave a

@@ -96,7 +96,7 @@ struct MemoryAdvice {
   std::map<MemoryItem, std::string> by_item;
   std::string for_weights;  // and every other item
 };
-// Returns the RESOURCE_EXHAUSTED of lines that exceed the budget.
+// Returns RESOURCE_EXHAUSTED for lines that exceed the budget.
 absl::Status DoesNotFit(const MemoryBudget& budget, const std::vector<MemoryLine>& lines,
                         const MemoryLine& too_large, const MemoryAdvice& advice);
 

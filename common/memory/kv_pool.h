@@ -21,8 +21,8 @@ struct KvPoolSize {
 int64_t MaxKvBlocks(int64_t max_model_len, int64_t max_num_seqs);
 
 // Returns the pool that `kv_cache_bytes` makes, in whole blocks. If it does not hold one sequence
-// of max_model_len, sequences that generate are limited in length, unless `length_was_asked_for`.
-// Returns INVALID_ARGUMENT if it then does not hold one such sequence, or not one block.
+// of max_model_len, limits the length of sequences that generate or, if `length_was_asked_for`,
+// returns INVALID_ARGUMENT. Also returns that if it does not hold one block.
 absl::StatusOr<KvPoolSize> SizeKvPool(int64_t kv_cache_bytes, int64_t block_bytes,
                                       int64_t max_model_len, int64_t max_num_seqs,
                                       bool length_was_asked_for);

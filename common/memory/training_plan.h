@@ -31,8 +31,8 @@ struct TrainingPlanInput {
   // Above 0: master weights and moments are on the host, which updates this many elements at a
   // time.
   int64_t offload_elements = 0;
-  // The number of processes among which the optimizer's state and, with shard_gradients, the sums
-  // of gradients are divided. Everything else is that of one process.
+  // The number of processes that divide the optimizer's state and, with shard_gradients, the sums
+  // of gradients among themselves. All other numbers are those of one process.
   int64_t num_ranks = 1;
   bool shard_gradients = false;
   // The elements of a bucket in which ranks exchange gradients, and the largest number in flight.
@@ -98,9 +98,9 @@ int64_t PoolBytesOfOneSequence(const EnginePlanInput& engine);
 
 // Returns the whole plan: the engine's lines and those of training. If the two do not overlap, the
 // lines of the forward and backward passes are limits, and one line holds what they need in
-// addition to the engine's activations, head workspace and KV pool. Errors are those of PlanEngine,
-// except that a plan that does not fit names the trainer's setting that makes the largest line
-// smaller. `refused` is used as there.
+// addition to the engine's activations, head workspace and KV pool. Returns the errors of
+// PlanEngine, but the error of a plan that does not fit names the trainer's setting that makes the
+// largest line smaller. PlanEngine explains `refused`.
 absl::StatusOr<EnginePlan> PlanTraining(TrainingPlanInput input, EnginePlan* refused = nullptr);
 
 }  // namespace taopd

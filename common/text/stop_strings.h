@@ -56,7 +56,7 @@ class StopStringMatcher {
   const std::vector<std::string> stop_strings_;
   const bool include_in_output_;
   std::string text_;
-  // For each stop string: the length of its longest proper prefix with which the text ends.
+  // For each stop string, the length of its longest proper prefix that is a suffix of the text.
   std::vector<size_t> held_;
   std::optional<size_t> matched_;
   size_t num_streamable_ = 0;

@@ -25,8 +25,8 @@ class CanaryRunner {
   // take twice that time), and the error of a probe that is not computed, such as
   // RESOURCE_EXHAUSTED for want of memory.
   absl::Status RunAtStart(std::shared_ptr<const ServedModel> model, absl::Duration stall_timeout);
-  // Probes this model from now on. The answers of another model are not compared with those of the
-  // model before. Never blocks.
+  // Probes this model from now on. Its answers are not compared with those of the previous model.
+  // Never blocks.
   void Follow(const std::shared_ptr<const ServedModel>& model);
   // Handles an answer that has arrived, and asks again if it is time. Never blocks. Call it about
   // every second.

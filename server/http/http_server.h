@@ -25,8 +25,8 @@ struct HttpServerOptions {
   // The certificate of the main port; null or not enabled for plain HTTP. The port of the probes is
   // always plain. Must outlive the server, and have been loaded.
   const TlsFiles* tls = nullptr;
-  // The keys of which all routes but the probes require one; null requires none. Must outlive the
-  // server.
+  // The keys, of which every request must show one unless it is a probe. Null means that no key is
+  // needed. Must outlive the server.
   const ApiKeys* keys = nullptr;
 };
 

@@ -43,7 +43,7 @@ struct DiskPlan {
   }
 };
 
-// The facts of a run from which its disk is planned.
+// The facts of a run that its disk plan depends on.
 struct DiskUse {
   int64_t weight_bytes = 0;  // of the trained parameters
   int64_t state_bytes = 0;   // of the optimizer

@@ -29,7 +29,7 @@ inline constexpr char kSibling[] = "sibling";
 inline constexpr char kSiblingMark[] = "{sibling}";
 
 struct TeacherPromptOptions {
-  // The prompt is at `key`, and is read as the student's is, or is the student's prompt with
+  // The prompt is the one at `key`, read like the student's, or the student's prompt with
   // `row_template` around it. If both are empty, the teacher sees the student's prompt.
   std::string key;
   RowTemplate row_template;

@@ -39,8 +39,8 @@ class EvaluationThread {
   EvaluationThread(const EvaluationThread&) = delete;
   EvaluationThread& operator=(const EvaluationThread&) = delete;
 
-  // Waits at most `timeout` until the evaluation has ended or waits for the exchange. Returns
-  // whether it does.
+  // Waits at most `timeout` for the evaluation to end or to reach the exchange. Returns whether it
+  // has.
   bool IsReady(absl::Duration timeout = absl::ZeroDuration());
   // Makes on_wait return `why`.
   void Cancel(const absl::Status& why);

@@ -34,8 +34,8 @@ inline constexpr double kAdvantageEpsilon = 1e-6;
 //                                           RLOO (Ahmadian et al. 2024, arXiv:2402.14740)
 //
 // In a group whose rewards are equal, every advantage with a baseline is exactly 0. The mean of the
-// policy gradient with `none` or `leave_one_out` is that of the expected reward; with `group` and
-// without a scale it is (n - 1)/n of it, because m contains r itself.
+// policy gradient with `none` or `leave_one_out` is the gradient of the expected reward; with
+// `group` and without a scale it is (n - 1)/n of that, because m contains r itself.
 // REQUIRES: the settings passed CheckReward.
 std::vector<double> Advantages(const std::vector<double>& rewards, RewardBaseline baseline,
                                RewardScale scale);

@@ -57,7 +57,8 @@ struct CheckpointedRunOptions {
   OptimizerConfig optimizer;
   bool keeps_average = false;  // of the weights, in the optimizer
   // The adapters that are trained; nullopt: the weights are. The base of a checkpoint's adapters is
-  // that of the model in config.base_model, or the one that they name if that is empty.
+  // the base of the model in config.base_model or, if that is empty, the one that the adapters
+  // name.
   std::optional<LoraOptions> lora;
   // The ranks of the run, or null for one rank. Must outlive the run.
   ProcessGroup* group = nullptr;

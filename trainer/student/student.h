@@ -46,9 +46,9 @@ absl::Status OffloadOnCpuError();
 //
 // With `lora` and an optimizer, adapters are trained instead of the weights. `model_dir` may then
 // be the directory of an adapter, such as that of a checkpoint, which is trained further; returns
-// INVALID_ARGUMENT if its configuration is not that of `lora`. Its base is then that of the model
-// in lora->config.base_model, or the one that the adapter names if that is empty. Without `lora`,
-// an adapter in `model_dir` is merged into the weights of its base.
+// INVALID_ARGUMENT if its configuration is not that of `lora`. Its base is then the base of the
+// model in lora->config.base_model or, if that is empty, the one that the adapter names. Without
+// `lora`, an adapter in `model_dir` is merged into the weights of its base.
 absl::StatusOr<Student> LoadStudent(const std::string& model_dir, const std::string& dtype,
                                     const std::string& device, const OptimizerConfig* optimizer,
                                     const std::string& tokenizer_dir = "",

@@ -24,8 +24,9 @@ struct SelfAttentionOptions {
   int64_t sliding_window = 0;  // as in ModelConfig::SlidingWindow
   // Sequence i has rows [cu_seqlens[i], cu_seqlens[i + 1]).
   std::vector<int64_t> cu_seqlens;
-  // Sequence i continues sequence parents[i] < i, which continues no other (causal_attention.h). It
-  // continues none if parents[i] is -1. If empty, no sequence continues another.
+  // Sequence i continues sequence parents[i] < i, which must not continue another
+  // (causal_attention.h). It continues none if parents[i] is -1. If empty, no sequence continues
+  // another.
   std::vector<int64_t> parents;
 };
 

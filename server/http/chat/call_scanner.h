@@ -20,8 +20,8 @@ class CallScanner {
   bool has_failed() const { return state_ == State::kFailed; }
   // The function's name; empty until it is complete.
   const std::string& name() const { return name_; }
-  // Returns the text of the arguments that was read since the last call. That of an object or array
-  // comes in pieces, of another value all at once.
+  // Returns the text of the arguments that was read since the last call. An object or array comes
+  // in pieces, any other value all at once.
   std::string TakeArguments() { return std::exchange(new_arguments_, {}); }
 
  private:

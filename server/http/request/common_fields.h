@@ -36,7 +36,7 @@ absl::Status ReadPromptLogprobs(JsonFields& fields, const ServedModel& model,
                                 GenerationRequest* request);
 
 // Reads prompt_logprobs_start, prompt_logprob_token_ids and prompt_logprobs_format, which vLLM does
-// not have. Streams, which do not report them, are refused with them, but not with the first one if
+// not have. A stream does not report them and is refused with any of them, except the first one if
 // `streams_start`. Call it when the prompts and prompt_logprobs are known.
 absl::Status ReadScoring(JsonFields& fields, const ServedModel& model, bool streams_start,
                          GenerationRequest* request);

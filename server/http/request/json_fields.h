@@ -1,7 +1,7 @@
-// Typed access to the fields of a JSON object. A field of a wrong type becomes the error of this
-// object, unless there is one already, and reads as absent; the caller asks for the error when it
-// has read its fields. Values are converted as vLLM converts them: "5", 5.0 and 5 are integers,
-// "true", 1 and true are booleans. Not thread-safe.
+// Typed access to the fields of a JSON object. A field of a wrong type reads as absent, and the
+// first such field becomes the error of this object; the caller asks for the error when it has read
+// its fields. Values are converted as vLLM converts them: "5", 5.0 and 5 are integers, "true", 1
+// and true are booleans. Not thread-safe.
 //
 // The object remembers which fields were asked for: the others are unknown fields. Keys keep the
 // order of the body, which is that of schemas and of chat templates.

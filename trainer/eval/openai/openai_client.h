@@ -56,8 +56,8 @@ class OpenAiClient {
   // `body` sends a GET. `timeout` limits each attempt. Errors name the address and hold the
   // server's own words: UNAVAILABLE after the last retry, else those of ErrorOfReply
   // (server_replies.h), or DATA_LOSS for a reply that is too long.
-  // `on_data`, if it is not null, gets the body piece by piece as it arrives; a request is not
-  // retried once it has got one. `stop` ends the request soon, with CANCELLED.
+  // `on_data`, if it is not null, gets the body piece by piece as it arrives; after the first piece
+  // a request is not retried. `stop` ends the request soon, with CANCELLED.
   absl::StatusOr<std::string> Send(const std::string& path, const std::string& body,
                                    absl::Duration timeout,
                                    const std::function<void(std::string_view)>& on_data = nullptr,

@@ -59,8 +59,8 @@ class ScoreCache {
   // none. `model` is what the servers were asked for (teacher.model), or empty.
   absl::StatusOr<TeacherInfo> FindTeacher(const std::vector<std::string>& endpoints,
                                           const std::string& model) const;
-  // Keeps a larger max_top_k that is known of the same teacher, because that of vLLM and SGLang is
-  // what a run has asked for, and the cache has the scores of all runs.
+  // Keeps a larger max_top_k that is known of the same teacher: for vLLM and SGLang it is only what
+  // a run has asked for, and the cache has the scores of all runs.
   absl::Status PutTeacher(const std::vector<std::string>& endpoints, const std::string& model,
                           TeacherInfo info) const;
 

@@ -33,9 +33,9 @@ struct CausalAttention {
   // Sequence i has rows [cu_seqlens[i], cu_seqlens[i + 1]); the range may be empty.
   const int64_t* cu_seqlens = nullptr;
   int64_t num_sequences = 0;
-  // Sequence i continues sequence parents[i] < i, which continues no other: its positions follow
-  // those of the parent, and it sees them all. It continues none if parents[i] is -1. If null, no
-  // sequence continues another.
+  // Sequence i continues sequence parents[i] < i, which must not continue another. The positions of
+  // i follow the parent's, and i sees all of those. It continues none if parents[i] is -1. If null,
+  // no sequence continues another.
   const int64_t* parents = nullptr;
   int64_t num_heads = 0;
   int64_t num_kv_heads = 0;
