@@ -5,16 +5,17 @@
 //     double lr = 1e-6;
 //     int64_t warmup_steps = 0;
 //     void Declare(SettingTable& keys) {
-//       keys.Setting("lr", &lr, "Peak learning rate.", AtLeast(0.0));
-//       keys.Setting("warmup_steps", &warmup_steps, "Steps of warm-up.", AtLeast<int64_t>(0));
+//       keys.Add("lr", &lr, "Peak learning rate.", AtLeast(0.0));
+//       keys.Add("warmup_steps", &warmup_steps, "Steps of warm-up.", AtLeast<int64_t>(0));
 //     }
 //   };
 //   struct TrainConfig {
 //     OptimizerConfig optimizer;
 //     std::vector<TermConfig> terms;
 //     void Declare(SettingTable& keys) {
-//       keys.Section("optimizer", "AdamW and its schedule.", optimizer);
-//       keys.List("terms", &terms, "Weighted objectives.");  // terms: [{name: ta_opd, weight: 1}]
+//       keys.AddSection("optimizer", "AdamW and its schedule.", optimizer);
+//       // terms: [{name: ta_opd, weight: 1}]
+//       keys.AddList("terms", &terms, "Weighted objectives.");
 //     }
 //   };
 //
@@ -42,7 +43,7 @@ namespace taopd {
 
 class SettingTable;
 
-// A list whose items are sections (see SettingTable::List). Points into the configuration.
+// A list whose items are sections (see SettingTable::AddList). Points into the configuration.
 class SectionList {
  public:
   virtual ~SectionList() = default;
@@ -73,7 +74,7 @@ std::string NameOf(Enum value) {
   return "";
 }
 
-// Points into the configuration. SettingTable::Setting makes it.
+// Points into the configuration. SettingTable::Add makes it.
 class EnumSetting {
  public:
   virtual ~EnumSetting() = default;
@@ -111,7 +112,7 @@ struct Setting {
   // (trainer/step/rollouts/pending_step.h).
   bool decides_scores = false;
 
-  // For declarations: keys.Setting(...).DecidesScores().
+  // For declarations: keys.Add(...).DecidesScores().
   void DecidesScores() { decides_scores = true; }
 };
 
@@ -126,9 +127,9 @@ class SettingTable {
   // Declares a setting. `value` must have one of the types of SettingPointer. The result is valid
   // until the next declaration.
   template <typename T>
-  requires(!std::is_enum_v<T>) taopd::Setting& Setting(
-      const std::string& name, T* value, const std::string& help,
-      std::type_identity_t<SettingCheck<T>> check = nullptr) {
+  requires(!std::is_enum_v<T>) Setting& Add(const std::string& name, T* value,
+                                            const std::string& help,
+                                            std::type_identity_t<SettingCheck<T>> check = nullptr) {
     std::function<absl::Status()> bound;
     if (check) bound = [value, check = std::move(check)] { return check(*value); };
     settings_.push_back({prefix_ + name, help, SettingPointer(value), std::move(bound), nullptr});
@@ -137,19 +138,19 @@ class SettingTable {
 
   // Declares a setting of a fixed set of words (EnumSetting).
   template <typename Enum>
-  requires std::is_enum_v<Enum> taopd::Setting& Setting(const std::string& name, Enum* value,
-                                                        const std::string& help);
+  requires std::is_enum_v<Enum> Setting& Add(const std::string& name, Enum* value,
+                                             const std::string& help);
 
   // Declares a setting of which a resumed run may have another value (Setting::may_change). The
-  // arguments are those of Setting.
+  // arguments are those of Add.
   template <typename... Arguments>
-  void Mutable(Arguments&&... arguments) {
-    Setting(std::forward<Arguments>(arguments)...).may_change = true;
+  void AddMutable(Arguments&&... arguments) {
+    Add(std::forward<Arguments>(arguments)...).may_change = true;
   }
 
   // Declares a section. Struct has its own Declare, and its settings get the prefix "name.".
   template <typename Struct>
-  void Section(const std::string& name, const std::string& help, Struct& section) {
+  void AddSection(const std::string& name, const std::string& help, Struct& section) {
     sections_.push_back({prefix_ + name, help});
     const std::string outer = prefix_;
     prefix_ += name + ".";
@@ -160,15 +161,14 @@ class SettingTable {
   // Declares a list of sections. Struct has its own Declare, which declares no lists. The result is
   // valid until the next declaration.
   template <typename Struct>
-  taopd::Setting& List(const std::string& name, std::vector<Struct>* items,
-                       const std::string& help);
+  Setting& AddList(const std::string& name, std::vector<Struct>* items, const std::string& help);
 
-  const std::vector<taopd::Setting>& settings() const { return settings_; }
+  const std::vector<Setting>& settings() const { return settings_; }
   const std::vector<SettingSection>& sections() const { return sections_; }
 
  private:
   std::string prefix_;
-  std::vector<taopd::Setting> settings_;
+  std::vector<Setting> settings_;
   std::vector<SettingSection> sections_;
 };
 
@@ -180,7 +180,7 @@ SettingTable DescribeSettings(Config& config) {
   return table;
 }
 
-// The SectionList over a vector. SettingTable::List makes it.
+// The SectionList over a vector. SettingTable::AddList makes it.
 template <typename Struct>
 class SectionListOf final : public SectionList {
  public:
@@ -196,8 +196,8 @@ class SectionListOf final : public SectionList {
 };
 
 template <typename Struct>
-Setting& SettingTable::List(const std::string& name, std::vector<Struct>* items,
-                            const std::string& help) {
+Setting& SettingTable::AddList(const std::string& name, std::vector<Struct>* items,
+                               const std::string& help) {
   auto list = std::make_shared<SectionListOf<Struct>>(items);
   settings_.push_back({prefix_ + name, help, SettingPointer(list.get()), nullptr, list});
   return settings_.back();
@@ -221,8 +221,8 @@ class EnumSettingOf final : public EnumSetting {
 };
 
 template <typename Enum>
-requires std::is_enum_v<Enum> Setting& SettingTable::Setting(const std::string& name, Enum* value,
-                                                             const std::string& help) {
+requires std::is_enum_v<Enum> Setting& SettingTable::Add(const std::string& name, Enum* value,
+                                                         const std::string& help) {
   auto word = std::make_shared<EnumSettingOf<Enum>>(value);
   settings_.push_back({prefix_ + name, help, SettingPointer(word.get()), nullptr, nullptr, word});
   return settings_.back();
@@ -242,7 +242,7 @@ std::string SettingTypeName(const SettingPointer& value);
 // than four characters) or within a third of the length of `unknown`.
 std::string DidYouMean(const std::string& unknown, const std::vector<std::string>& known);
 
-// The checks for SettingTable::Setting. Must returns the check of any rule; `rule` ends the message
+// The checks for SettingTable::Add. Must returns the check of any rule; `rule` ends the message
 // "must ...".
 template <typename T>
 SettingCheck<T> Must(std::string rule, std::function<bool(const T&)> holds) {

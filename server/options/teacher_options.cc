@@ -78,68 +78,66 @@ void TeacherOptions::Declare(SettingTable& keys) {
 }
 
 void TeacherOptions::DeclareModel(SettingTable& keys) {
-  keys.Setting("model", &model,
-               "Model directory with config.json and safetensors files, and with tokenizer.json if "
-               "requests may contain text.",
-               NotEmpty());
-  keys.Setting<std::string>(
+  keys.Add("model", &model,
+           "Model directory with config.json and safetensors files, and with tokenizer.json if "
+           "requests may contain text.",
+           NotEmpty());
+  keys.Add<std::string>(
       "lora", &lora,
       "Directory of a PEFT adapter of the model, which is merged into the weights at the start.");
-  keys.Setting("trainable", &trainable,
-               "Let a trainer replace the weights over gRPC (rollout.endpoints of taopd-trainer), "
-               "and generate its rollouts. Every client that may score may then also change the "
-               "model, so use keys.");
-  keys.Setting<std::string>(
-      "weights_dir", &weights_dir,
-      "With --trainable: directory that new weights must be under, and to which weights that a "
-      "trainer sends are written. If it is empty, new weights may be anywhere, and those that are "
-      "sent go to a temporary directory.");
-  keys.Setting<std::string>(
+  keys.Add("trainable", &trainable,
+           "Let a trainer replace the weights over gRPC (rollout.endpoints of taopd-trainer), and "
+           "generate its rollouts. Every client that may score may then also change the model, so "
+           "use keys.");
+  keys.Add<std::string>("weights_dir", &weights_dir,
+                        "With --trainable: directory that new weights must be under, and to which "
+                        "weights that a trainer sends are written. If it is empty, new weights may "
+                        "be anywhere, and those that are sent go to a temporary directory.");
+  keys.Add<std::string>(
       "served_model_name", &served_model_name,
       "Name of the model in requests and answers. If it is empty, it is the value of --model.");
 }
 
 void TeacherOptions::DeclareNetwork(SettingTable& keys) {
-  keys.Setting("host", &host, "Address to listen on.", NotEmpty());
-  keys.Setting("port", &port, "HTTP port. 0 lets the system choose one.",
-               Between<int64_t>(0, 65535));
-  keys.Setting("grpc_port", &grpc_port, "gRPC port. 0 lets the system choose one.",
-               Between<int64_t>(0, 65535));
-  keys.Setting("health_port", &health_port,
-               "HTTP port for /health, /health_generate, /ping, /ready and /metrics only, without "
-               "TLS and keys. 0 means none.",
-               Between<int64_t>(0, 65535));
-  keys.Setting<std::string>(
+  keys.Add("host", &host, "Address to listen on.", NotEmpty());
+  keys.Add("port", &port, "HTTP port. 0 lets the system choose one.", Between<int64_t>(0, 65535));
+  keys.Add("grpc_port", &grpc_port, "gRPC port. 0 lets the system choose one.",
+           Between<int64_t>(0, 65535));
+  keys.Add("health_port", &health_port,
+           "HTTP port for /health, /health_generate, /ping, /ready and /metrics only, without TLS "
+           "and keys. 0 means none.",
+           Between<int64_t>(0, 65535));
+  keys.Add<std::string>(
       "ssl_certfile", &ssl_certfile,
       "PEM file of the server's certificate and its chain. With it, HTTP and gRPC use TLS.");
-  keys.Setting<std::string>("ssl_keyfile", &ssl_keyfile, "PEM file of the certificate's key.");
-  keys.Setting<std::string>("ssl_ca_certs", &ssl_ca_certs,
-                            "PEM file of certificate authorities. With it, clients must show a "
-                            "certificate that one of them has signed.");
-  keys.Setting<std::vector<std::string>>(
+  keys.Add<std::string>("ssl_keyfile", &ssl_keyfile, "PEM file of the certificate's key.");
+  keys.Add<std::string>("ssl_ca_certs", &ssl_ca_certs,
+                        "PEM file of certificate authorities. With it, clients must show a "
+                        "certificate that one of them has signed.");
+  keys.Add<std::vector<std::string>>(
       "api_key", &api_key,
       "Key that clients must show as a bearer token, over HTTP and gRPC. The flag may be repeated. "
       "Other users of the machine can see it, so prefer --api-key-file or the variables "
       "TAOPD_API_KEY and VLLM_API_KEY.");
-  keys.Setting<std::string>(
+  keys.Add<std::string>(
       "api_key_file", &api_key_file,
       "File of keys, one per line. On SIGHUP, the server reads it and the certificates again.");
-  keys.Setting<std::vector<std::string>>(
+  keys.Add<std::vector<std::string>>(
       "trusted_proxies", &trusted_proxies,
       "Address or range (10.0.0.0/8, fd00::/8) of proxies in front of the server. The flag may be "
       "repeated. Their X-Forwarded-For or Forwarded header, read from the right, names the client. "
       "Otherwise the client is the address of the connection. If the server requires keys, the "
       "client is the key.",
       [](const std::vector<std::string>& networks) { return TrustedProxies().Set(networks); });
-  keys.Setting(
+  keys.Add(
       "max_http_connections", &max_http_connections,
       "Maximum number of HTTP connections at once. There are fewer if file descriptors are short. "
       "At the limit, a new connection closes another one for which no request is being answered.",
       Between<int64_t>(1, 1 << 20));
-  keys.Setting("max_http_connections_per_client", &max_http_connections_per_client,
-               "Maximum number of HTTP connections at once from one client address.",
-               Between<int64_t>(1, 1 << 20));
-  keys.Setting(
+  keys.Add("max_http_connections_per_client", &max_http_connections_per_client,
+           "Maximum number of HTTP connections at once from one client address.",
+           Between<int64_t>(1, 1 << 20));
+  keys.Add(
       "max_client_memory_share", &max_client_memory_share,
       "Share of max_message_memory_bytes that the requests and answers of one client may take "
       "while no other client holds any. Otherwise the clients get equal parts, as in the queue.",
@@ -147,159 +145,153 @@ void TeacherOptions::DeclareNetwork(SettingTable& keys) {
 }
 
 void TeacherOptions::DeclareGrpc(SettingTable& keys) {
-  keys.Setting(
-      "grpc_reflection", &grpc_reflection,
-      "Serve gRPC reflection, which tools such as grpcurl use to find methods and messages.");
-  keys.Setting("grpc_max_connection_idle", &grpc_max_connection_idle,
-               "A gRPC connection without a call for this many seconds is closed. Clients "
-               "reconnect by themselves. 0 means never.",
-               Between(0.0, 1e6));
-  keys.Setting("grpc_max_connection_age", &grpc_max_connection_age,
-               "A gRPC connection is closed after this many seconds, give or take 10 %, so that "
-               "clients find new replicas. 0 means never.",
-               Between(0.0, 1e6));
-  keys.Setting("grpc_max_connection_age_grace", &grpc_max_connection_age_grace,
-               "With --grpc-max-connection-age: seconds that the calls of a closing connection may "
-               "take to finish, after which they are cancelled. 0 means no limit.",
-               Between(0.0, 1e6));
-  keys.Setting(
-      "grpc_max_concurrent_streams", &grpc_max_concurrent_streams,
-      "Maximum number of concurrent calls per gRPC connection. Clients delay further calls.",
-      Between<int64_t>(1, 1 << 20));
+  keys.Add("grpc_reflection", &grpc_reflection,
+           "Serve gRPC reflection, which tools such as grpcurl use to find methods and messages.");
+  keys.Add("grpc_max_connection_idle", &grpc_max_connection_idle,
+           "A gRPC connection without a call for this many seconds is closed. Clients reconnect by "
+           "themselves. 0 means never.",
+           Between(0.0, 1e6));
+  keys.Add("grpc_max_connection_age", &grpc_max_connection_age,
+           "A gRPC connection is closed after this many seconds, give or take 10 %, so that "
+           "clients find new replicas. 0 means never.",
+           Between(0.0, 1e6));
+  keys.Add("grpc_max_connection_age_grace", &grpc_max_connection_age_grace,
+           "With --grpc-max-connection-age: seconds that the calls of a closing connection may "
+           "take to finish, after which they are cancelled. 0 means no limit.",
+           Between(0.0, 1e6));
+  keys.Add("grpc_max_concurrent_streams", &grpc_max_concurrent_streams,
+           "Maximum number of concurrent calls per gRPC connection. Clients delay further calls.",
+           Between<int64_t>(1, 1 << 20));
 }
 
 void TeacherOptions::DeclareDevice(SettingTable& keys) {
-  keys.Setting("dtype", &dtype,
-               "Data type of the weights in memory: float32, bfloat16, float16, or auto, which "
-               "keeps the stored type.",
-               OneOf({"auto", "float32", "bfloat16", "float16"}));
-  keys.Setting(
-      "device", &device,
-      "Device to compute on: cpu, cuda, cuda:N, or auto, which means cuda if there is a GPU.",
-      NotEmpty());
-  keys.Setting("num_threads", &num_threads, "Number of threads that compute. 0 means one per core.",
-               Between<int64_t>(0, 4096));
-  keys.Setting("tensor_parallel_size", &tensor_parallel_size,
-               "Number of processes over which the model is split. Each has a GPU of its own. On a "
-               "CPU, they share its cores and its memory.",
-               Between<int64_t>(1, 64));
+  keys.Add("dtype", &dtype,
+           "Data type of the weights in memory: float32, bfloat16, float16, or auto, which keeps "
+           "the stored type.",
+           OneOf({"auto", "float32", "bfloat16", "float16"}));
+  keys.Add("device", &device,
+           "Device to compute on: cpu, cuda, cuda:N, or auto, which means cuda if there is a GPU.",
+           NotEmpty());
+  keys.Add("num_threads", &num_threads, "Number of threads that compute. 0 means one per core.",
+           Between<int64_t>(0, 4096));
+  keys.Add("tensor_parallel_size", &tensor_parallel_size,
+           "Number of processes over which the model is split. Each has a GPU of its own. On a "
+           "CPU, they share its cores and its memory.",
+           Between<int64_t>(1, 64));
 }
 
 void TeacherOptions::DeclareEngine(SettingTable& keys) {
-  keys.Setting("max_model_len", &max_model_len,
-               "Maximum length of a sequence in tokens, prompt and generated tokens together. 0 "
-               "means the model's own limit.",
-               Between<int64_t>(0, kMaxInt32));
-  keys.Setting("max_logprobs", &max_logprobs,
-               "Largest top_k, prompt_logprobs and logprobs of a request, and largest number of "
-               "candidate ids per row.",
-               Between<int64_t>(0, kMaxInt32));
-  keys.Setting("max_dense_vocab_size", &max_dense_vocab_size,
-               "Largest vocabulary for which a gRPC request may ask for the log-probs of every id. "
-               "A row of the reply takes 4 bytes per id.",
-               Between<int64_t>(0, kMaxInt32));
-  keys.Setting("max_num_batched_tokens", &max_num_batched_tokens,
-               "Maximum number of tokens per engine step. 0 means 1024 on a CPU and 8192 on a GPU, "
-               "or max_num_seqs if that is more.",
-               Between<int64_t>(0, kMaxInt32));
-  keys.Setting("max_num_seqs", &max_num_seqs, "Maximum number of sequences that run at once.",
-               Between<int64_t>(1, 1 << 20));
-  keys.Setting("max_queued_tokens", &max_queued_tokens,
-               "Maximum number of tokens that wait for the engine. Requests over this limit are "
-               "refused with RESOURCE_EXHAUSTED or 429.",
-               AtLeast<int64_t>(1));
-  keys.Setting("max_client_queue_share", &max_client_queue_share,
-               "Share of the queue that one client may take while no other client waits. N clients "
-               "that flood the server get equal parts, and one part stays free for the next "
-               "client: with 0.5 each part is 1 / (N + 1). 1 means no limit.",
-               Share());
-  keys.Setting("kv_cache_memory_bytes", &kv_cache_memory_bytes,
-               "Memory of the KV cache, which generation needs, as a size such as 4GiB. auto takes "
-               "what the memory plan leaves. With 0, the server only scores.",
-               MemorySizeOrAuto());
-  keys.Setting(
-      "enable_prefix_caching", &enable_prefix_caching,
-      "Reuse the keys and values of earlier requests with a common prefix. On by default.");
-  keys.Setting("cuda_graphs", &cuda_graphs,
-               "Capture decode steps as CUDA graphs at the start and replay them, so that a GPU "
-               "does not wait for launches. auto captures them where that is possible; false is "
-               "vLLM's --enforce-eager; true is refused where it is impossible, as on a CPU.");
-  keys.Setting(
+  keys.Add("max_model_len", &max_model_len,
+           "Maximum length of a sequence in tokens, prompt and generated tokens together. 0 means "
+           "the model's own limit.",
+           Between<int64_t>(0, kMaxInt32));
+  keys.Add("max_logprobs", &max_logprobs,
+           "Largest top_k, prompt_logprobs and logprobs of a request, and largest number of "
+           "candidate ids per row.",
+           Between<int64_t>(0, kMaxInt32));
+  keys.Add("max_dense_vocab_size", &max_dense_vocab_size,
+           "Largest vocabulary for which a gRPC request may ask for the log-probs of every id. A "
+           "row of the reply takes 4 bytes per id.",
+           Between<int64_t>(0, kMaxInt32));
+  keys.Add("max_num_batched_tokens", &max_num_batched_tokens,
+           "Maximum number of tokens per engine step. 0 means 1024 on a CPU and 8192 on a GPU, or "
+           "max_num_seqs if that is more.",
+           Between<int64_t>(0, kMaxInt32));
+  keys.Add("max_num_seqs", &max_num_seqs, "Maximum number of sequences that run at once.",
+           Between<int64_t>(1, 1 << 20));
+  keys.Add("max_queued_tokens", &max_queued_tokens,
+           "Maximum number of tokens that wait for the engine. Requests over this limit are "
+           "refused with RESOURCE_EXHAUSTED or 429.",
+           AtLeast<int64_t>(1));
+  keys.Add("max_client_queue_share", &max_client_queue_share,
+           "Share of the queue that one client may take while no other client waits. N clients "
+           "that flood the server get equal parts, and one part stays free for the next client: "
+           "with 0.5 each part is 1 / (N + 1). 1 means no limit.",
+           Share());
+  keys.Add("kv_cache_memory_bytes", &kv_cache_memory_bytes,
+           "Memory of the KV cache, which generation needs, as a size such as 4GiB. auto takes "
+           "what the memory plan leaves. With 0, the server only scores.",
+           MemorySizeOrAuto());
+  keys.Add("enable_prefix_caching", &enable_prefix_caching,
+           "Reuse the keys and values of earlier requests with a common prefix. On by default.");
+  keys.Add("cuda_graphs", &cuda_graphs,
+           "Capture decode steps as CUDA graphs at the start and replay them, so that a GPU does "
+           "not wait for launches. auto captures them where that is possible; false is vLLM's "
+           "--enforce-eager; true is refused where it is impossible, as on a CPU.");
+  keys.Add(
       "max_cudagraph_capture_size", &max_cudagraph_capture_size,
       "Largest number of sequences of a captured decode step, which is at most "
       "max_num_batched_tokens. 0 means max_num_seqs, but at most 512. Larger steps run eagerly.",
       Between<int64_t>(0, kMaxCaptureSize));
-  keys.Setting("max_seq_len_to_capture", &max_seq_len_to_capture,
-               "Longest sequence, in tokens, that the captured decode steps have room for. Steps "
-               "with longer sequences run eagerly.",
-               Between<int64_t>(1, kMaxInt32));
-  keys.Setting(
-      "kernels", &kernels,
-      "Kernels of this project, or compositions of LibTorch operations that compute the same: "
-      "custom, composed, or auto, which means custom on a CPU and, on a GPU, those kernels that "
-      "agree with their composition and are not slower in a check at the start.",
-      OneOf(KernelModes()));
-  keys.Setting("generation_config", &generation_config,
-               "Where the sampling defaults of requests come from. auto takes temperature, top_p, "
-               "top_k, min_p and repetition_penalty from the model's generation_config.json. vllm "
-               "ignores the file.",
-               OneOf({"auto", "vllm"}));
-  keys.Setting("tool_call_parser", &tool_call_parser,
-               "Format in which the model writes tool calls: hermes (Qwen), llama3_json, or none. "
-               "Chats return them as tool_calls. With none, they stay in the text.",
-               OneOf({"none", "hermes", "llama3_json"}));
-  keys.Setting("gpu_memory_utilization", &gpu_memory_utilization,
-               "Share of a GPU's memory that the teacher may take.", Share());
-  keys.Setting("cpu_memory_limit", &cpu_memory_limit,
-               "Memory that the teacher may take on the CPU, as a size such as 24GiB. 0 means 0.9 "
-               "of what is available.",
-               MemorySize());
+  keys.Add("max_seq_len_to_capture", &max_seq_len_to_capture,
+           "Longest sequence, in tokens, that the captured decode steps have room for. Steps with "
+           "longer sequences run eagerly.",
+           Between<int64_t>(1, kMaxInt32));
+  keys.Add("kernels", &kernels,
+           "Kernels of this project, or compositions of LibTorch operations that compute the same: "
+           "custom, composed, or auto, which means custom on a CPU and, on a GPU, those kernels "
+           "that agree with their composition and are not slower in a check at the start.",
+           OneOf(KernelModes()));
+  keys.Add("generation_config", &generation_config,
+           "Where the sampling defaults of requests come from. auto takes temperature, top_p, "
+           "top_k, min_p and repetition_penalty from the model's generation_config.json. vllm "
+           "ignores the file.",
+           OneOf({"auto", "vllm"}));
+  keys.Add("tool_call_parser", &tool_call_parser,
+           "Format in which the model writes tool calls: hermes (Qwen), llama3_json, or none. "
+           "Chats return them as tool_calls. With none, they stay in the text.",
+           OneOf({"none", "hermes", "llama3_json"}));
+  keys.Add("gpu_memory_utilization", &gpu_memory_utilization,
+           "Share of a GPU's memory that the teacher may take.", Share());
+  keys.Add("cpu_memory_limit", &cpu_memory_limit,
+           "Memory that the teacher may take on the CPU, as a size such as 24GiB. 0 means 0.9 of "
+           "what is available.",
+           MemorySize());
 }
 
 void TeacherOptions::DeclareServing(SettingTable& keys) {
-  keys.Setting("max_message_memory_bytes", &max_message_memory_bytes,
-               "Limit of the memory that all request bodies and answers take together. Requests "
-               "over this limit are refused with RESOURCE_EXHAUSTED or 429.",
-               AtLeast<int64_t>(128 << 20));
-  keys.Setting("drain_delay", &drain_delay,
-               "Seconds for which the server still accepts work after SIGTERM has made it unready, "
-               "so that load balancers can notice.",
-               Between(0.0, 86400.0));
-  keys.Setting("shutdown_timeout", &shutdown_timeout,
-               "Seconds that accepted work may take to finish after SIGTERM.",
-               Between(0.0, 86400.0));
-  keys.Setting(
+  keys.Add("max_message_memory_bytes", &max_message_memory_bytes,
+           "Limit of the memory that all request bodies and answers take together. Requests over "
+           "this limit are refused with RESOURCE_EXHAUSTED or 429.",
+           AtLeast<int64_t>(128 << 20));
+  keys.Add("drain_delay", &drain_delay,
+           "Seconds for which the server still accepts work after SIGTERM has made it unready, so "
+           "that load balancers can notice.",
+           Between(0.0, 86400.0));
+  keys.Add("shutdown_timeout", &shutdown_timeout,
+           "Seconds that accepted work may take to finish after SIGTERM.", Between(0.0, 86400.0));
+  keys.Add(
       "stall_timeout", &stall_timeout,
       "Health fails when the engine has taken no step for this many seconds although work waits.",
       Between(0.1, 86400.0));
-  keys.Setting("canary_interval", &canary_interval,
-               "Seconds between scores of a fixed probe. While its scores differ from those at the "
-               "start, the server accepts no work. With 0, the probe is scored only at the start.",
-               Between(0.0, 86400.0));
-  keys.Setting("self_probe_interval", &self_probe_interval,
-               "Seconds between the server's own connections to its listeners. Health fails when a "
-               "listener has not answered three times in a row. 0 means never.",
-               Between(0.0, 86400.0));
-  keys.Setting<std::string>("ready_file", &ready_file,
-                            "File that the server writes as soon as it serves the model: "
-                            "{\"http_port\", \"grpc_port\", \"pid\"}.");
-  keys.Setting<std::string>("access_log", &access_log,
-                            "File to which a line of JSON is appended for each request, without "
-                            "prompts and keys. On SIGHUP, the server reopens it. - means the "
-                            "standard output. If it is empty, there is no log.");
-  keys.Setting<std::string>("trace", &trace,
-                            "File to which a timeline of all sequences is written at the end, in "
-                            "the Chrome trace format. If it is empty, there is none.");
-  keys.Setting("log_level", &log_level,
-               "Lowest level of messages in the log: debug, info, warning or error.",
-               OneOf({"debug", "info", "warning", "error"}));
-  keys.Setting("plan", &plan,
-               "Print how much of the device's memory the teacher will need, and exit without "
-               "loading the model.");
-  keys.Setting("plan_device", &plan_device,
-               "With --plan: plan for this device, which need not exist on this machine, such as "
-               "cpu:24GiB or cuda:80GiB.",
-               CheckDeviceMemory);
+  keys.Add("canary_interval", &canary_interval,
+           "Seconds between scores of a fixed probe. While its scores differ from those at the "
+           "start, the server accepts no work. With 0, the probe is scored only at the start.",
+           Between(0.0, 86400.0));
+  keys.Add("self_probe_interval", &self_probe_interval,
+           "Seconds between the server's own connections to its listeners. Health fails when a "
+           "listener has not answered three times in a row. 0 means never.",
+           Between(0.0, 86400.0));
+  keys.Add<std::string>("ready_file", &ready_file,
+                        "File that the server writes as soon as it serves the model: "
+                        "{\"http_port\", \"grpc_port\", \"pid\"}.");
+  keys.Add<std::string>("access_log", &access_log,
+                        "File to which a line of JSON is appended for each request, without "
+                        "prompts and keys. On SIGHUP, the server reopens it. - means the standard "
+                        "output. If it is empty, there is no log.");
+  keys.Add<std::string>("trace", &trace,
+                        "File to which a timeline of all sequences is written at the end, in the "
+                        "Chrome trace format. If it is empty, there is none.");
+  keys.Add("log_level", &log_level,
+           "Lowest level of messages in the log: debug, info, warning or error.",
+           OneOf({"debug", "info", "warning", "error"}));
+  keys.Add("plan", &plan,
+           "Print how much of the device's memory the teacher will need, and exit without loading "
+           "the model.");
+  keys.Add("plan_device", &plan_device,
+           "With --plan: plan for this device, which need not exist on this machine, such as "
+           "cpu:24GiB or cuda:80GiB.",
+           CheckDeviceMemory);
 }
 
 EngineOptions TeacherOptions::ToEngineOptions() const {

@@ -20,67 +20,63 @@ std::vector<std::string> GraderNamesOrNone() {
 void DeclareClip(const std::string& name, double* value, SettingTable& keys) {
   for (const ObjectiveParameter& parameter : kObjectiveParameters) {
     if (parameter.name != name) continue;
-    keys.Setting(name, value, std::string(parameter.summary),
-                 Must<double>(Concat("be ", parameter.range),
-                              [&parameter](double number) { return parameter.IsInRange(number); }));
+    keys.Add(name, value, std::string(parameter.summary),
+             Must<double>(Concat("be ", parameter.range),
+                          [&parameter](double number) { return parameter.IsInRange(number); }));
   }
 }
 
 }  // namespace
 
 void RewardConfig::Declare(SettingTable& keys) {
-  keys.Setting(
-          "grader", &grader,
-          "A grader of `taopd-trainer grade --list`, which rewards a response with 1 if it is "
-          "right and 0 otherwise. If it is empty, the reward comes from url, or there is none.",
-          OneOf(GraderNamesOrNone()))
+  keys.Add("grader", &grader,
+           "A grader of `taopd-trainer grade --list`, which rewards a response with 1 if it is "
+           "right and 0 otherwise. If it is empty, the reward comes from url, or there is none.",
+           OneOf(GraderNamesOrNone()))
       .DecidesScores();
-  keys.Setting("answer_pattern", &answer_pattern,
-               "Same as eval.answer_pattern, but for reward.grader.")
+  keys.Add("answer_pattern", &answer_pattern, "Same as eval.answer_pattern, but for reward.grader.")
       .DecidesScores();
-  keys.Setting(
-          "require_stop", &require_stop,
-          "Whether reward.grader gives 0 to a response that is cut at data.max_response_length.")
+  keys.Add("require_stop", &require_stop,
+           "Whether reward.grader gives 0 to a response that is cut at data.max_response_length.")
       .DecidesScores();
-  keys.Mutable("url", &url,
-               "Server that rewards the responses, as an alternative to a grader, such as "
-               "http://127.0.0.1:9000/rewards. It receives one POST request per prompt "
-               "(docs/rewards.md).",
-               [](const std::string& text) {
-                 return text.empty() ? absl::OkStatus() : ParseHttpUrl(text).status();
-               });
-  keys.Setting("weight", &weight,
-               "Factor by which the reward's term of the loss, policy_gradient, is multiplied.",
-               Must<double>("be finite and not 0",
-                            [](double factor) { return std::isfinite(factor) && factor != 0; }));
-  keys.Setting(
-          "baseline", &baseline,
-          "Number subtracted from a reward: 0 (none), the mean over the responses to the prompt "
-          "(group, as in GRPO), or the mean over the other responses (leave_one_out, as in RLOO).")
+  keys.AddMutable(
+      "url", &url,
+      "Server that rewards the responses, as an alternative to a grader, such as "
+      "http://127.0.0.1:9000/rewards. It receives one POST request per prompt (docs/rewards.md).",
+      [](const std::string& text) {
+        return text.empty() ? absl::OkStatus() : ParseHttpUrl(text).status();
+      });
+  keys.Add("weight", &weight,
+           "Factor by which the reward's term of the loss, policy_gradient, is multiplied.",
+           Must<double>("be finite and not 0",
+                        [](double factor) { return std::isfinite(factor) && factor != 0; }));
+  keys.Add("baseline", &baseline,
+           "Number subtracted from a reward: 0 (none), the mean over the responses to the prompt "
+           "(group, as in GRPO), or the mean over the other responses (leave_one_out, as in RLOO).")
       .DecidesScores();
-  keys.Setting("scale", &scale,
-               "Divisor of the difference: 1 (none), or the standard deviation over the responses "
-               "to the prompt (std, as in GRPO), which needs the baseline group.")
+  keys.Add("scale", &scale,
+           "Divisor of the difference: 1 (none), or the standard deviation over the responses to "
+           "the prompt (std, as in GRPO), which needs the baseline group.")
       .DecidesScores();
   DeclareClip("clip_low", &clip_low, keys);
   DeclareClip("clip_high", &clip_high, keys);
-  keys.Mutable("timeout_s", &timeout_s,
-               "Time limit in seconds for one attempt to get the rewards of the responses to one "
-               "prompt.",
-               Between(0.001, 86400.0));
-  keys.Mutable("outage_budget_s", &outage_budget_s,
-               "Time in seconds for which a failed request is retried. After that, the run ends "
-               "with code 69.",
-               AtLeast(0.0));
-  keys.Mutable("connect_timeout_s", &connect_timeout_s,
-               "Time limit in seconds for the wait for the server of reward.url at the start.",
-               MoreThan(0.0));
-  keys.Mutable("max_in_flight", &max_in_flight,
-               "Maximum number of requests in flight at the server of reward.url.",
-               Between<int64_t>(1, 1024));
-  keys.Mutable("api_key_env", &api_key_env,
-               "Environment variable that holds the API key of the server of reward.url. The key "
-               "is sent as a bearer token.");
+  keys.AddMutable(
+      "timeout_s", &timeout_s,
+      "Time limit in seconds for one attempt to get the rewards of the responses to one prompt.",
+      Between(0.001, 86400.0));
+  keys.AddMutable("outage_budget_s", &outage_budget_s,
+                  "Time in seconds for which a failed request is retried. After that, the run ends "
+                  "with code 69.",
+                  AtLeast(0.0));
+  keys.AddMutable("connect_timeout_s", &connect_timeout_s,
+                  "Time limit in seconds for the wait for the server of reward.url at the start.",
+                  MoreThan(0.0));
+  keys.AddMutable("max_in_flight", &max_in_flight,
+                  "Maximum number of requests in flight at the server of reward.url.",
+                  Between<int64_t>(1, 1024));
+  keys.AddMutable("api_key_env", &api_key_env,
+                  "Environment variable that holds the API key of the server of reward.url. The "
+                  "key is sent as a bearer token.");
 }
 
 absl::Status CheckReward(const RewardConfig& reward, int64_t num_responses) {

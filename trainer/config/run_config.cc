@@ -12,96 +12,96 @@ SettingCheck<double> Fraction() {
 }
 
 void RunConfig::Declare(SettingTable& keys) {
-  keys.Mutable("name", &name, "Name of the run, which its page shows.", NotEmpty());
-  keys.Mutable("dir", &dir,
-               "Directory to which the run writes everything. If it is empty, the directory is "
-               "runs/NAME.");
-  keys.Setting("seed", &seed, "Seed of the order of the data, of rollouts and of evaluations.",
-               AtLeast<int64_t>(0));
+  keys.AddMutable("name", &name, "Name of the run, which its page shows.", NotEmpty());
+  keys.AddMutable(
+      "dir", &dir,
+      "Directory to which the run writes everything. If it is empty, the directory is runs/NAME.");
+  keys.Add("seed", &seed, "Seed of the order of the data, of rollouts and of evaluations.",
+           AtLeast<int64_t>(0));
 }
 
 void ProcessConfig::DeclareProcess(SettingTable& keys) {
-  keys.Mutable("head_workspace_mb", &head_workspace_mb,
-               "Maximum memory for the logits of one chunk of rows, in MiB. On a GPU, the "
-               "student's loss takes at least what 512 rows need.",
-               MoreThan(0.0));
-  keys.Mutable("keep_checkpoints", &keep_checkpoints, "Number of newest checkpoints to keep.",
-               AtLeast<int64_t>(2));
-  keys.Mutable("disk_plan", &disk_plan,
-               "What to do if the checkpoints that the run will keep exceed the free space of "
-               "run.dir: refuse the run, warn (and refuse it only if not even one checkpoint "
-               "fits), or do nothing (off).");
-  keys.Mutable(
+  keys.AddMutable("head_workspace_mb", &head_workspace_mb,
+                  "Maximum memory for the logits of one chunk of rows, in MiB. On a GPU, the "
+                  "student's loss takes at least what 512 rows need.",
+                  MoreThan(0.0));
+  keys.AddMutable("keep_checkpoints", &keep_checkpoints, "Number of newest checkpoints to keep.",
+                  AtLeast<int64_t>(2));
+  keys.AddMutable("disk_plan", &disk_plan,
+                  "What to do if the checkpoints that the run will keep exceed the free space of "
+                  "run.dir: refuse the run, warn (and refuse it only if not even one checkpoint "
+                  "fits), or do nothing (off).");
+  keys.AddMutable(
       "device", &device,
       "Device to compute on: cpu, cuda, cuda:N, or auto, which means cuda if there is a GPU.",
       NotEmpty());
-  keys.Mutable(
+  keys.AddMutable(
       "kernels", &kernels,
       "Kernels of this project, or compositions of LibTorch operations that compute the same: "
-      "custom, composed, or auto, which means custom on a CPU and, on a GPU, those kernels "
-      "that agree with their composition and are not slower in a check at the start.",
+      "custom, composed, or auto, which means custom on a CPU and, on a GPU, those kernels that "
+      "agree with their composition and are not slower in a check at the start.",
       OneOf(KernelModes()));
-  keys.Mutable("num_threads", &num_threads, "Number of threads that compute. 0 means one per core.",
-               AtLeast<int64_t>(0));
-  keys.Mutable("host", &host, "Address on which the HTTP port is opened.", NotEmpty());
-  keys.Mutable(
+  keys.AddMutable("num_threads", &num_threads,
+                  "Number of threads that compute. 0 means one per core.", AtLeast<int64_t>(0));
+  keys.AddMutable("host", &host, "Address on which the HTTP port is opened.", NotEmpty());
+  keys.AddMutable(
       "http_port", &http_port,
       "Port of the run's page, /status, /metrics and /healthz. 0 lets the system choose one.",
       Between<int64_t>(0, 65535));
-  keys.Mutable("allowed_hosts", &allowed_hosts,
-               "Host names by which clients may address the HTTP port, in addition to localhost, "
-               "the address that it is bound to and this machine's own names. Requests for other "
-               "names are refused, so no page of another site reaches the run.");
-  keys.Mutable(
+  keys.AddMutable(
+      "allowed_hosts", &allowed_hosts,
+      "Host names by which clients may address the HTTP port, in addition to localhost, the "
+      "address that it is bound to and this machine's own names. Requests for other names are "
+      "refused, so no page of another site reaches the run.");
+  keys.AddMutable(
       "token_env", &token_env,
-      "Environment variable that holds the token that POST requests to the HTTP port must send "
-      "as \"Authorization: Bearer TOKEN\". If the setting is empty, no token is required.");
+      "Environment variable that holds the token that POST requests to the HTTP port must send as "
+      "\"Authorization: Bearer TOKEN\". If the setting is empty, no token is required.");
 }
 
 void PromptConfig::DeclarePrompts(SettingTable& keys) {
-  keys.Setting("chat_template_kwargs", &chat_template_kwargs,
-               "Variables for the chat template as a JSON object in quotes, such as "
-               "'{\"enable_thinking\": false}'.");
-  keys.Setting("add_special_tokens", &add_special_tokens,
-               "Let the tokenizer add its BOS to text prompts.");
-  keys.Setting("shuffle", &shuffle,
-               "Draw a new order in each epoch. If it is false, prompts are used in the order of "
-               "the files.");
+  keys.Add("chat_template_kwargs", &chat_template_kwargs,
+           "Variables for the chat template as a JSON object in quotes, such as "
+           "'{\"enable_thinking\": false}'.");
+  keys.Add("add_special_tokens", &add_special_tokens,
+           "Let the tokenizer add its BOS to text prompts.");
+  keys.Add("shuffle", &shuffle,
+           "Draw a new order in each epoch. If it is false, prompts are used in the order of the "
+           "files.");
 }
 
 void OptimizerConfig::Declare(SettingTable& keys) {
-  keys.Setting("lr", &lr, "Peak learning rate of AdamW.", AtLeast(0.0));
-  keys.Setting("betas", &betas, "AdamW's two decay rates.",
-               Must<std::vector<double>>("be two numbers in [0, 1)", [](const auto& numbers) {
-                 const auto fits = [](double beta) { return beta >= 0 && beta < 1; };
-                 return numbers.size() == 2 && std::ranges::all_of(numbers, fits);
-               }));
-  keys.Setting("eps", &eps, "AdamW's epsilon.", MoreThan(0.0));
-  keys.Setting("weight_decay", &weight_decay,
-               "Decoupled weight decay of matrices. Vectors (norms, biases) are not decayed.",
-               AtLeast(0.0));
-  keys.Setting(
+  keys.Add("lr", &lr, "Peak learning rate of AdamW.", AtLeast(0.0));
+  keys.Add("betas", &betas, "AdamW's two decay rates.",
+           Must<std::vector<double>>("be two numbers in [0, 1)", [](const auto& numbers) {
+             const auto fits = [](double beta) { return beta >= 0 && beta < 1; };
+             return numbers.size() == 2 && std::ranges::all_of(numbers, fits);
+           }));
+  keys.Add("eps", &eps, "AdamW's epsilon.", MoreThan(0.0));
+  keys.Add("weight_decay", &weight_decay,
+           "Decoupled weight decay of matrices. Vectors (norms, biases) are not decayed.",
+           AtLeast(0.0));
+  keys.Add(
       "max_grad_norm", &max_grad_norm,
       "Maximum norm of the gradients. Larger gradients are scaled down to it. 0 means no maximum.",
       AtLeast(0.0));
-  keys.Setting("schedule", &schedule,
-               "Learning rate after the warm-up: constant, linear or cosine.");
-  keys.Setting("warmup_steps", &warmup_steps, "Number of steps of linear warm-up.",
-               AtLeast<int64_t>(0));
-  keys.Setting("min_lr_ratio", &min_lr_ratio,
-               "Share of lr that remains at the last step of the schedules linear and cosine.",
-               Between(0.0, 1.0));
-  keys.Setting("moments", &moments,
-               "Data type of AdamW's two moments: float32, or bfloat16 with stochastic rounding, "
-               "which takes half the memory.");
-  keys.Setting("master", &master,
-               "How bfloat16 weights are updated: through a float32 copy, which takes four bytes "
-               "per parameter (float32), or directly, with stochastic rounding (none). float32 "
-               "weights have no copy.");
-  keys.Mutable("offload", &offload,
-               "Keep AdamW's moments and float32 copies in the host's memory and update the "
-               "weights there, for students whose training exceeds a GPU's memory. Refused if the "
-               "device is a CPU.");
+  keys.Add("schedule", &schedule, "Learning rate after the warm-up: constant, linear or cosine.");
+  keys.Add("warmup_steps", &warmup_steps, "Number of steps of linear warm-up.",
+           AtLeast<int64_t>(0));
+  keys.Add("min_lr_ratio", &min_lr_ratio,
+           "Share of lr that remains at the last step of the schedules linear and cosine.",
+           Between(0.0, 1.0));
+  keys.Add("moments", &moments,
+           "Data type of AdamW's two moments: float32, or bfloat16 with stochastic rounding, which "
+           "takes half the memory.");
+  keys.Add("master", &master,
+           "How bfloat16 weights are updated: through a float32 copy, which takes four bytes per "
+           "parameter (float32), or directly, with stochastic rounding (none). float32 weights "
+           "have no copy.");
+  keys.AddMutable(
+      "offload", &offload,
+      "Keep AdamW's moments and float32 copies in the host's memory and update the weights there, "
+      "for students whose training exceeds a GPU's memory. Refused if the device is a CPU.");
 }
 
 absl::Status OptimizerConfig::Check() const {
@@ -111,16 +111,16 @@ absl::Status OptimizerConfig::Check() const {
 }
 
 void ServerAccess::DeclareAccess(SettingTable& keys) {
-  keys.Mutable("api_key_env", &api_key_env,
-               "Environment variable that holds the servers' API key. The key is sent as a bearer "
-               "token.");
-  keys.Mutable("api_key_file", &api_key_file, "File whose first line is the API key.");
-  keys.Mutable("tls_ca_file", &tls_ca_file,
-               "PEM file of the authorities that sign the servers' certificates. If it is empty, "
-               "the system's list is used.");
-  keys.Mutable("tls_cert_file", &tls_cert_file,
-               "PEM file of this client's certificate, for servers that ask for one.");
-  keys.Mutable("tls_key_file", &tls_key_file, "PEM file of the key of tls_cert_file.");
+  keys.AddMutable(
+      "api_key_env", &api_key_env,
+      "Environment variable that holds the servers' API key. The key is sent as a bearer token.");
+  keys.AddMutable("api_key_file", &api_key_file, "File whose first line is the API key.");
+  keys.AddMutable("tls_ca_file", &tls_ca_file,
+                  "PEM file of the authorities that sign the servers' certificates. If it is "
+                  "empty, the system's list is used.");
+  keys.AddMutable("tls_cert_file", &tls_cert_file,
+                  "PEM file of this client's certificate, for servers that ask for one.");
+  keys.AddMutable("tls_key_file", &tls_key_file, "PEM file of the key of tls_cert_file.");
 }
 
 absl::Status ServerAccess::CheckAccess(const char* section) const {
@@ -154,26 +154,25 @@ absl::Status ServerAccess::ReadCredentials(const char* section,
 }
 
 void LoraSettings::Declare(SettingTable& keys) {
-  keys.Setting("rank", &rank,
-               "Rank of the adapters that are trained instead of the weights. 0 means no adapters. "
-               "See docs/lora.md.",
-               Between<int64_t>(0, kMaxLoraRank));
-  keys.Setting("alpha", &alpha, "The product of an adapter's matrices is scaled by alpha / rank.",
-               Must<double>("be finite and above 0",
-                            [](double number) { return std::isfinite(number) && number > 0; }));
-  keys.Setting(
-      "target_modules", &target_modules,
-      "Linear layers that get an adapter: some of q_proj, k_proj, v_proj, o_proj, gate_proj, "
-      "up_proj and down_proj, or all-linear for all of them. Experts and the head get none.",
-      CheckLoraTargets);
-  keys.Setting("modules_to_save", &modules_to_save,
-               "Modules that are trained in full along with the adapters and stored with them: "
-               "some of embed_tokens, lm_head, norm (all norms), model.norm (the final one), "
-               "input_layernorm, post_attention_layernorm, q_norm and k_norm.",
-               CheckModulesToSave);
-  keys.Setting("init", &init,
-               "Distribution of the initial values of A (B is zero): PEFT's uniform distribution "
-               "(default), or a normal distribution with standard deviation 1 / rank (gaussian).");
+  keys.Add("rank", &rank,
+           "Rank of the adapters that are trained instead of the weights. 0 means no adapters. See "
+           "docs/lora.md.",
+           Between<int64_t>(0, kMaxLoraRank));
+  keys.Add("alpha", &alpha, "The product of an adapter's matrices is scaled by alpha / rank.",
+           Must<double>("be finite and above 0",
+                        [](double number) { return std::isfinite(number) && number > 0; }));
+  keys.Add("target_modules", &target_modules,
+           "Linear layers that get an adapter: some of q_proj, k_proj, v_proj, o_proj, gate_proj, "
+           "up_proj and down_proj, or all-linear for all of them. Experts and the head get none.",
+           CheckLoraTargets);
+  keys.Add("modules_to_save", &modules_to_save,
+           "Modules that are trained in full along with the adapters and stored with them: some of "
+           "embed_tokens, lm_head, norm (all norms), model.norm (the final one), input_layernorm, "
+           "post_attention_layernorm, q_norm and k_norm.",
+           CheckModulesToSave);
+  keys.Add("init", &init,
+           "Distribution of the initial values of A (B is zero): PEFT's uniform distribution "
+           "(default), or a normal distribution with standard deviation 1 / rank (gaussian).");
 }
 
 std::optional<LoraOptions> LoraSettings::Options(int64_t seed) const {

@@ -114,83 +114,82 @@ bool FollowsStudent(const TeacherConfig& teacher, const std::vector<TeacherEntry
 }
 
 void TeacherConfig::Declare(SettingTable& keys) {
-  keys.Setting("kind", &kind,
-               "Where the scores come from. With server, they come from servers. With self, the "
-               "student is its own teacher, with the weights of teacher.weights "
-               "(docs/self-distillation.md). With none, there is no teacher, only a reward.")
+  keys.Add("kind", &kind,
+           "Where the scores come from. With server, they come from servers. With self, the "
+           "student is its own teacher, with the weights of teacher.weights "
+           "(docs/self-distillation.md). With none, there is no teacher, only a reward.")
       .DecidesScores();
-  keys.Setting(
-          "weights", &weights,
-          "Weights of a teacher of kind self: those of student.model (start), an average over the "
-          "steps (ema), or those of the step (live). No gradient flows through the teacher.")
+  keys.Add("weights", &weights,
+           "Weights of a teacher of kind self: those of student.model (start), an average over the "
+           "steps (ema), or those of the step (live). No gradient flows through the teacher.")
       .DecidesScores();
-  keys.Setting("ema", &ema,
-               "Decay of the average if teacher.weights is ema. After each step, average = ema * "
-               "average + (1 - ema) * weights.",
-               Must<double>("be in [0, 1)", [](double decay) { return decay >= 0 && decay < 1; }));
-  keys.Setting("refresh_every", &refresh_every,
-               "Number of steps between replacements of the weights start by the current weights. "
-               "0 means that they are never replaced.",
-               AtLeast<int64_t>(0));
-  keys.Mutable("endpoints", &endpoints,
-               "Servers of one model: " + DescribeSchemes(kTeacherProtocols) +
-                   ". Requests go to the least busy one.",
-               Must<std::vector<std::string>>("name at least one server",
-                                              [](const auto& list) { return !list.empty(); }));
-  keys.Setting("model", &model,
-               "Name of the model on a vLLM or SGLang server. If it is empty, the first model that "
-               "the server lists is used.");
-  keys.Mutable(
+  keys.Add("ema", &ema,
+           "Decay of the average if teacher.weights is ema. After each step, average = ema * "
+           "average + (1 - ema) * weights.",
+           Must<double>("be in [0, 1)", [](double decay) { return decay >= 0 && decay < 1; }));
+  keys.Add("refresh_every", &refresh_every,
+           "Number of steps between replacements of the weights start by the current weights. 0 "
+           "means that they are never replaced.",
+           AtLeast<int64_t>(0));
+  keys.AddMutable("endpoints", &endpoints,
+                  "Servers of one model: " + DescribeSchemes(kTeacherProtocols) +
+                      ". Requests go to the least busy one.",
+                  Must<std::vector<std::string>>("name at least one server",
+                                                 [](const auto& list) { return !list.empty(); }));
+  keys.Add("model", &model,
+           "Name of the model on a vLLM or SGLang server. If it is empty, the first model that the "
+           "server lists is used.");
+  keys.AddMutable(
       "revision", &revision,
-      "Revision that the servers must serve, as in the log of taopd-teacher. Another revision "
-      "is refused before the first step. If it is empty, any revision is accepted.");
-  keys.Setting("top_k", &top_k,
-               "Number of teacher tokens per position. All other tokens together form the tail.",
-               AtLeast<int64_t>(1));
-  keys.Setting("temperature", &temperature,
-               "Temperature of the teacher's distribution. vLLM and SGLang support 1 only.",
-               MoreThan(0.0))
+      "Revision that the servers must serve, as in the log of taopd-teacher. Another revision is "
+      "refused before the first step. If it is empty, any revision is accepted.");
+  keys.Add("top_k", &top_k,
+           "Number of teacher tokens per position. All other tokens together form the tail.",
+           AtLeast<int64_t>(1));
+  keys.Add("temperature", &temperature,
+           "Temperature of the teacher's distribution. vLLM and SGLang support 1 only.",
+           MoreThan(0.0))
       .DecidesScores();
-  keys.Mutable("timeout_s", &timeout_s,
-               "Time limit in seconds for one attempt to score one sequence.",
-               Between(0.001, 86400.0));
-  keys.Mutable("outage_budget_s", &outage_budget_s,
-               "Time in seconds for which a failed sequence is retried. After that, the run ends "
-               "with code 69.",
-               AtLeast(0.0));
-  keys.Mutable("connect_timeout_s", &connect_timeout_s,
-               "Time limit in seconds for the wait for a teacher at the start.", MoreThan(0.0));
-  keys.Mutable("hedge_after_s", &hedge_after_s,
-               "If a server has not answered after this many seconds, the request is also sent to "
-               "a second server, and the first valid answer counts. 0 means never.",
-               AtLeast(0.0));
-  keys.Mutable("max_in_flight", &max_in_flight, "Maximum number of requests in flight per server.",
-               AtLeast<int64_t>(1));
+  keys.AddMutable("timeout_s", &timeout_s,
+                  "Time limit in seconds for one attempt to score one sequence.",
+                  Between(0.001, 86400.0));
+  keys.AddMutable("outage_budget_s", &outage_budget_s,
+                  "Time in seconds for which a failed sequence is retried. After that, the run "
+                  "ends with code 69.",
+                  AtLeast(0.0));
+  keys.AddMutable("connect_timeout_s", &connect_timeout_s,
+                  "Time limit in seconds for the wait for a teacher at the start.", MoreThan(0.0));
+  keys.AddMutable("hedge_after_s", &hedge_after_s,
+                  "If a server has not answered after this many seconds, the request is also sent "
+                  "to a second server, and the first valid answer counts. 0 means never.",
+                  AtLeast(0.0));
+  keys.AddMutable("max_in_flight", &max_in_flight,
+                  "Maximum number of requests in flight per server.", AtLeast<int64_t>(1));
   DeclareAccess(keys);
-  keys.Mutable("cache_dir", &cache_dir,
-               "Directory of a score cache, which several processes may share. If it is empty, "
-               "scores are not cached.");
-  keys.Mutable("cache_gb", &cache_gb,
-               "Maximum size of the score cache in GiB. When it is full, the least recently used "
-               "entries are deleted.",
-               MoreThan(0.0));
-  keys.Mutable("cache_only", &cache_only,
-               "Take all scores from the cache and contact no server. This replays a run without "
-               "its teacher.");
+  keys.AddMutable("cache_dir", &cache_dir,
+                  "Directory of a score cache, which several processes may share. If it is empty, "
+                  "scores are not cached.");
+  keys.AddMutable("cache_gb", &cache_gb,
+                  "Maximum size of the score cache in GiB. When it is full, the least recently "
+                  "used entries are deleted.",
+                  MoreThan(0.0));
+  keys.AddMutable("cache_only", &cache_only,
+                  "Take all scores from the cache and contact no server. This replays a run "
+                  "without its teacher.");
 }
 
 void TeacherEntryConfig::Declare(SettingTable& keys) {
-  keys.Setting("name", &name,
-               "Name of the teacher in messages and metrics, made of letters, digits, _ and -.");
-  keys.Setting("kind", &kind, "Same as teacher.kind. At most one teacher can be of kind self.");
-  keys.Setting("endpoints", &endpoints, "Same as teacher.endpoints.");
-  keys.Setting("model", &model, "Same as teacher.model.");
-  keys.Setting("revision", &revision, "Same as teacher.revision.");
-  keys.Setting("sources", &sources,
-               "Data sources (data.source_key) whose responses this teacher scores. If the list is "
-               "empty, it scores all sources that no other teacher names.");
-  keys.Setting("weight", &weight,
-               "Factor by which the loss on this teacher's sequences is multiplied.", AtLeast(0.0));
+  keys.Add("name", &name,
+           "Name of the teacher in messages and metrics, made of letters, digits, _ and -.");
+  keys.Add("kind", &kind, "Same as teacher.kind. At most one teacher can be of kind self.");
+  keys.Add("endpoints", &endpoints, "Same as teacher.endpoints.");
+  keys.Add("model", &model, "Same as teacher.model.");
+  keys.Add("revision", &revision, "Same as teacher.revision.");
+  keys.Add("sources", &sources,
+           "Data sources (data.source_key) whose responses this teacher scores. If the list is "
+           "empty, it scores all sources that no other teacher names.");
+  keys.Add("weight", &weight, "Factor by which the loss on this teacher's sequences is multiplied.",
+           AtLeast(0.0));
 }
 
 absl::Status CheckTeachers(const TeacherConfig& teacher,

@@ -13,10 +13,10 @@ struct OptimizerConfig {
   int64_t warmup_steps = 0;
   std::string schedule = "constant";
   void Declare(SettingTable& keys) {
-    keys.Setting("lr", &lr, "Peak learning rate.", AtLeast(0.0));
-    keys.Setting("betas", &betas, "AdamW's betas.");
-    keys.Setting("warmup_steps", &warmup_steps, "Warm-up.", AtLeast<int64_t>(0));
-    keys.Setting("schedule", &schedule, "Shape.", OneOf({"constant", "linear", "cosine"}));
+    keys.Add("lr", &lr, "Peak learning rate.", AtLeast(0.0));
+    keys.Add("betas", &betas, "AdamW's betas.");
+    keys.Add("warmup_steps", &warmup_steps, "Warm-up.", AtLeast<int64_t>(0));
+    keys.Add("schedule", &schedule, "Shape.", OneOf({"constant", "linear", "cosine"}));
   }
 };
 
@@ -24,8 +24,8 @@ struct TermConfig {
   std::string name = "a";
   double weight = 1;
   void Declare(SettingTable& keys) {
-    keys.Setting("name", &name, "Which.", OneOf({"a", "b"}));
-    keys.Setting("weight", &weight, "Factor.", MoreThan(0.0));
+    keys.Add("name", &name, "Which.", OneOf({"a", "b"}));
+    keys.Add("weight", &weight, "Factor.", MoreThan(0.0));
   }
 };
 
@@ -36,11 +36,11 @@ struct Config {
   OptimizerConfig optimizer;
   std::vector<TermConfig> terms;
   void Declare(SettingTable& keys) {
-    keys.Setting("name", &name, "Name.");
-    keys.Setting("resume", &resume, "Resume.");
-    keys.Setting("files", &files, "Files.");
-    keys.List("terms", &terms, "Terms.");
-    keys.Section("optimizer", "The optimizer.", optimizer);
+    keys.Add("name", &name, "Name.");
+    keys.Add("resume", &resume, "Resume.");
+    keys.Add("files", &files, "Files.");
+    keys.AddList("terms", &terms, "Terms.");
+    keys.AddSection("optimizer", "The optimizer.", optimizer);
   }
 };
 
@@ -169,8 +169,8 @@ struct AutoConfig {
   std::optional<int64_t> tokens = 5;
   std::optional<double> size;
   void Declare(SettingTable& keys) {
-    keys.Setting("tokens", &tokens, "Tokens.", AutoOr(AtLeast<int64_t>(1)));
-    keys.Setting("size", &size, "Size.", AutoOr(MoreThan(0.0)));
+    keys.Add("tokens", &tokens, "Tokens.", AutoOr(AtLeast<int64_t>(1)));
+    keys.Add("size", &size, "Size.", AutoOr(MoreThan(0.0)));
   }
 };
 
@@ -229,8 +229,8 @@ TEST(Settings, AMisspeltSectionIsComparedWithItsKey) {
   struct TwoNames {
     TermConfig run, objective;
     void Declare(SettingTable& keys) {
-      keys.Section("run", "Run.", run);
-      keys.Section("objective", "Objective.", objective);
+      keys.AddSection("run", "Run.", run);
+      keys.AddSection("objective", "Objective.", objective);
     }
   } config;
   const SettingTable table = DescribeSettings(config);
@@ -249,8 +249,8 @@ TEST(Settings, OnlyNearKeysAreSuggested) {
     TermConfig run;
     OptimizerConfig optimizer;
     void Declare(SettingTable& keys) {
-      keys.Section("run", "Run.", run);
-      keys.Section("optimizer", "Optimizer.", optimizer);
+      keys.AddSection("run", "Run.", run);
+      keys.AddSection("optimizer", "Optimizer.", optimizer);
     }
   } config;
   const SettingTable table = DescribeSettings(config);
@@ -284,7 +284,7 @@ enum class Color { kRed, kGreen };
 EnumNames<Color> NamesOf(Color) { return {{Color::kRed, "red"}, {Color::kGreen, "green"}}; }
 struct PaintConfig {
   Color color = Color::kGreen;
-  void Declare(SettingTable& keys) { keys.Setting("color", &color, "What it looks like."); }
+  void Declare(SettingTable& keys) { keys.Add("color", &color, "What it looks like."); }
 };
 
 TEST(WordSettings, AreEnumsThatAreReadAndWrittenAsWords) {

@@ -12,8 +12,8 @@ struct OptimizerConfig {
   double lr = 1e-6;
   int64_t warmup_steps = 0;
   void Declare(SettingTable& keys) {
-    keys.Setting("lr", &lr, "Peak learning rate.");
-    keys.Setting("warmup_steps", &warmup_steps, "Warm-up.");
+    keys.Add("lr", &lr, "Peak learning rate.");
+    keys.Add("warmup_steps", &warmup_steps, "Warm-up.");
   }
 };
 
@@ -23,10 +23,10 @@ struct FlatConfig {
   std::vector<std::string> files;
   OptimizerConfig optimizer;
   void Declare(SettingTable& keys) {
-    keys.Setting("name", &name, "Name.");
-    keys.Setting("resume", &resume, "Resume.");
-    keys.Setting("files", &files, "Files.");
-    keys.Section("optimizer", "The optimizer.", optimizer);
+    keys.Add("name", &name, "Name.");
+    keys.Add("resume", &resume, "Resume.");
+    keys.Add("files", &files, "Files.");
+    keys.AddSection("optimizer", "The optimizer.", optimizer);
   }
 };
 
