@@ -67,7 +67,7 @@ std::string ScalarText(SectionList& list) {
     const SettingTable item = list.Item(i);
     for (size_t s = 0; s < item.settings().size(); ++s) {
       const Setting& setting = item.settings()[s];
-      text += Concat(s > 0 ? ", " : "", setting.path, ": ", SettingText(setting.value));
+      text += Concat(s > 0 ? ", " : "", setting.path, ": ", SettingText(setting.pointer));
     }
     text += "}";
   }
@@ -99,16 +99,16 @@ absl::Status CheckSettings(const SettingTable& table) {
     }
     if (!setting.check) continue;
     TAOPD_RETURN_IF_ERROR(
-        Annotate(setting.check(), Concat(setting.path, " = ", SettingText(setting.value))));
+        Annotate(setting.check(), Concat(setting.path, " = ", SettingText(setting.pointer))));
   }
   return absl::OkStatus();
 }
 
-std::string SettingText(const SettingPointer& value) {
-  return std::visit([](auto* pointer) { return ScalarText(*pointer); }, value);
+std::string SettingText(const SettingPointer& pointer) {
+  return std::visit([](auto* value) { return ScalarText(*value); }, pointer);
 }
 
-std::string SettingTypeName(const SettingPointer& value) {
+std::string SettingTypeName(const SettingPointer& pointer) {
   static const char* const kNames[] = {"boolean",
                                        "integer",
                                        "number",
@@ -120,7 +120,7 @@ std::string SettingTypeName(const SettingPointer& value) {
                                        "integer or auto",
                                        "number or auto",
                                        "text"};
-  return kNames[value.index()];
+  return kNames[pointer.index()];
 }
 
 std::string DidYouMean(const std::string& unknown, const std::vector<std::string>& known) {

@@ -97,11 +97,11 @@ using SettingCheck = std::function<absl::Status(const T&)>;
 struct Setting {
   std::string path;  // "optimizer.lr"
   std::string help;
-  SettingPointer value;
+  SettingPointer pointer;
   // Checks the current value; its message does not name the path. Empty if there is nothing to
   // check.
   std::function<absl::Status()> check;
-  // Owns the SectionList or EnumSetting that `value` points to; null for other types.
+  // Owns the SectionList or EnumSetting that `pointer` points to; null for other types.
   std::shared_ptr<SectionList> list;
   std::shared_ptr<EnumSetting> word = nullptr;
   // Whether a run may be resumed with another value. If not, another value is an error unless the
@@ -233,9 +233,9 @@ requires std::is_enum_v<Enum> Setting& SettingTable::Add(const std::string& name
 absl::Status CheckSettings(const SettingTable& table);
 
 // Returns the value in YAML's flow style: 1e-06, true, "text", [1, 2], [{name: "a", weight: 1.0}].
-std::string SettingText(const SettingPointer& value);
+std::string SettingText(const SettingPointer& pointer);
 // Returns the type's name for messages: "boolean", "integer", "number", "text", "list of text", ...
-std::string SettingTypeName(const SettingPointer& value);
+std::string SettingTypeName(const SettingPointer& pointer);
 
 // Returns a suggestion to append to a message: " (did you mean \"lr\"?)" for the member of `known`
 // that is closest to `unknown`. Empty if none is within two edits (one edit if `unknown` has fewer

@@ -132,12 +132,12 @@ absl::Status ReadValue(const YAML::Node& node, EnumSetting* out) {
 
 absl::Status AssignNode(const YAML::Node& node, const Setting& setting) {
   if (!node.IsDefined() || node.IsNull()) {
-    return InvalidArgument(setting.path, ": no value is given (", SettingTypeName(setting.value),
+    return InvalidArgument(setting.path, ": no value is given (", SettingTypeName(setting.pointer),
                            ")");
   }
   const absl::Status status =
-      std::visit([&](auto* pointer) { return ReadValue(node, pointer); }, setting.value);
-  const bool is_word = node.IsScalar() && std::holds_alternative<EnumSetting*>(setting.value);
+      std::visit([&](auto* value) { return ReadValue(node, value); }, setting.pointer);
+  const bool is_word = node.IsScalar() && std::holds_alternative<EnumSetting*>(setting.pointer);
   return Annotate(status,
                   is_word ? Concat(setting.path, " = \"", node.Scalar(), "\"") : setting.path);
 }
@@ -274,7 +274,7 @@ absl::Status ApplyOverride(const std::string& assignment, const SettingTable& ta
   }
   const std::string value = assignment.substr(equals + 1);
   // A text may be what YAML would read as a list, and hold line breaks and " #", which YAML drops.
-  if (auto* text = std::get_if<std::string*>(&setting->value);
+  if (auto* text = std::get_if<std::string*>(&setting->pointer);
       text != nullptr && !value.starts_with('"') && !value.starts_with('\'')) {
     **text = value;
     return absl::OkStatus();
@@ -298,7 +298,7 @@ std::string WriteYamlSettings(const SettingTable& table) {
       out += std::string(2 * i, ' ') + parts[i] + ":\n";
     open = parts;
     out += std::string(2 * parts.size(), ' ') + setting.path.substr(begin) + ": " +
-           SettingText(setting.value) + "\n";
+           SettingText(setting.pointer) + "\n";
   }
   return out;
 }
@@ -317,8 +317,8 @@ std::string SettingsReference(const SettingTable& table) {
   auto add_table = [&](const std::string& prefix) {
     std::string rows;
     auto add_row = [&](const Setting& setting, const std::string& path) {
-      rows += "| `" + path + "` | " + SettingTypeName(setting.value) + " | `" +
-              SettingText(setting.value) + "` | " + setting.help + " | " +
+      rows += "| `" + path + "` | " + SettingTypeName(setting.pointer) + " | `" +
+              SettingText(setting.pointer) + "` | " + setting.help + " | " +
               (setting.may_change ? "may change" : "") + " |\n";
     };
     for (const Setting& setting : table.settings()) {

@@ -23,7 +23,7 @@ ordered_json ValueOf(const Setting& setting) {
           return *value;
         }
       },
-      setting.value);
+      setting.pointer);
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ void AddSettingFlags(const SettingTable& table, CLI::App* app) {
             app->add_option("--" + name, *pointer, setting.help)->capture_default_str();
           }
         },
-        setting.value);
+        setting.pointer);
   }
 }
 

@@ -69,7 +69,8 @@ std::string FirstGiven(Section section, std::initializer_list<std::string_view> 
     while (i < given.settings().size() && given.settings()[i].path != name) ++i;
     TAOPD_CHECK(i < given.settings().size());
     const Setting& setting = given.settings()[i];
-    if (SettingText(setting.value) != SettingText(unset.settings()[i].value)) return setting.path;
+    if (SettingText(setting.pointer) != SettingText(unset.settings()[i].pointer))
+      return setting.path;
   }
   return "";
 }

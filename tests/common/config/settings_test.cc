@@ -187,7 +187,7 @@ TEST(YamlSettings, NumbersThatMayBeAuto) {
   config.tokens = 0;
   EXPECT_ERROR(CheckSettings(DescribeSettings(config)), kInvalidArgument,
                "tokens = 0: must be at least 1");
-  EXPECT_EQ(SettingTypeName(DescribeSettings(config).settings()[0].value), "integer or auto");
+  EXPECT_EQ(SettingTypeName(DescribeSettings(config).settings()[0].pointer), "integer or auto");
 }
 
 TEST(Settings, ChecksNameThePathAndTheValue) {
@@ -290,8 +290,8 @@ struct PaintConfig {
 TEST(WordSettings, AreEnumsThatAreReadAndWrittenAsWords) {
   PaintConfig config;
   const SettingTable table = DescribeSettings(config);
-  EXPECT_EQ(SettingText(table.settings()[0].value), "\"green\"");
-  EXPECT_EQ(SettingTypeName(table.settings()[0].value), "text");
+  EXPECT_EQ(SettingText(table.settings()[0].pointer), "\"green\"");
+  EXPECT_EQ(SettingTypeName(table.settings()[0].pointer), "text");
   EXPECT_OK(ReadYamlSettings("color: red", "file", table));
   EXPECT_EQ(config.color, Color::kRed);
   EXPECT_ERROR(ReadYamlSettings("color: gren", "file", table), kInvalidArgument,

@@ -116,7 +116,7 @@ TEST(BadSettings, ValuesOfAnotherTypeAreRefusedByName) {
   TrainConfig config;
   const SettingTable table = DescribeSettings(config);
   for (const Setting& setting : table.settings()) {
-    const auto [value, says] = std::visit(WrongType(), setting.value);
+    const auto [value, says] = std::visit(WrongType(), setting.pointer);
     ExpectRefused({setting.path, value, says});
   }
 }
@@ -131,7 +131,7 @@ TEST(BadSettings, TheTableHasEverySetting) {
   TrainConfig config;
   const SettingTable table = DescribeSettings(config);
   for (const Setting& setting : table.settings()) {
-    if (!IsCovered(setting.path) || std::holds_alternative<bool*>(setting.value)) continue;
+    if (!IsCovered(setting.path) || std::holds_alternative<bool*>(setting.pointer)) continue;
     EXPECT_EQ(bounded.erase(setting.path), 1u) << setting.path;
   }
   EXPECT_THAT(bounded, IsEmpty()) << "no such settings";

@@ -25,7 +25,7 @@ Json SettingsOfEvaluation(TrainConfig config) {
         (setting.path.starts_with("data.") && !setting.path.starts_with("data.train") &&
          setting.path != "data.val" && setting.path != "data.max_response_length" &&
          setting.path != "data.shuffle");
-    if (counts) values[setting.path] = SettingText(setting.value);
+    if (counts) values[setting.path] = SettingText(setting.pointer);
   }
   return values;
 }

@@ -12,7 +12,7 @@ namespace taopd {
 RunFacts FactsOf(const SettingTable& settings) {
   RunFacts facts;
   for (const Setting& setting : settings.settings()) {
-    facts.push_back({setting.path, SettingText(setting.value), setting.may_change});
+    facts.push_back({setting.path, SettingText(setting.pointer), setting.may_change});
   }
   return facts;
 }

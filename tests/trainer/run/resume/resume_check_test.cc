@@ -20,7 +20,7 @@ namespace taopd::testing {
 namespace {
 
 // Gives a setting another value, whatever its type.
-void Change(const SettingPointer& value) {
+void Change(const SettingPointer& pointer) {
   struct {
     void operator()(bool* v) { *v = !*v; }
     void operator()(int64_t* v) { *v += 1; }
@@ -36,7 +36,7 @@ void Change(const SettingPointer& value) {
     void operator()(std::optional<int64_t>* v) { *v = v->value_or(0) + 1; }
     void operator()(std::optional<double>* v) { *v = v->value_or(0) + 0.25; }
   } change;
-  std::visit(change, value);
+  std::visit(change, pointer);
 }
 
 // The settings that determine the computation of a step. A new setting that is not declared
@@ -83,7 +83,7 @@ void ExpectEverySettingBehavesAsDeclared(const std::string& names) {
     Config config;
     const SettingTable table = DescribeSettings(config);
     const Setting& setting = table.settings()[i];
-    Change(setting.value);
+    Change(setting.pointer);
     const RunFacts present = FactsOf(DescribeSettings(config));
     const absl::Status same = CheckResume(recorded, present, {});
     const bool is_fixed = fixed.contains(setting.path);
