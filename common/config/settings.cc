@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <iterator>
 
 #include "common/base/memory.h"
 
@@ -120,6 +121,7 @@ std::string SettingTypeName(const SettingPointer& pointer) {
                                        "integer or auto",
                                        "number or auto",
                                        "text"};
+  static_assert(std::size(kNames) == std::variant_size_v<SettingPointer>);
   return kNames[pointer.index()];
 }
 
