@@ -127,9 +127,9 @@ class SettingTable {
   // Declares a setting. `value` must have one of the types of SettingPointer. The result is valid
   // until the next declaration.
   template <typename T>
-  requires(!std::is_enum_v<T>) Setting& Add(const std::string& name, T* value,
-                                            const std::string& help,
-                                            std::type_identity_t<SettingCheck<T>> check = nullptr) {
+  std::enable_if_t<!std::is_enum_v<T>, Setting&> Add(
+      const std::string& name, T* value, const std::string& help,
+      std::type_identity_t<SettingCheck<T>> check = nullptr) {
     std::function<absl::Status()> bound;
     if (check) bound = [value, check = std::move(check)] { return check(*value); };
     settings_.push_back({prefix_ + name, help, SettingPointer(value), std::move(bound), nullptr});
@@ -138,8 +138,8 @@ class SettingTable {
 
   // Declares a setting of a fixed set of words (EnumSetting).
   template <typename Enum>
-  requires std::is_enum_v<Enum> Setting& Add(const std::string& name, Enum* value,
-                                             const std::string& help);
+  std::enable_if_t<std::is_enum_v<Enum>, Setting&> Add(const std::string& name, Enum* value,
+                                                       const std::string& help);
 
   // Declares a setting of which a resumed run may have another value (Setting::may_change). The
   // arguments are those of Add.
@@ -221,8 +221,9 @@ class EnumSettingOf final : public EnumSetting {
 };
 
 template <typename Enum>
-requires std::is_enum_v<Enum> Setting& SettingTable::Add(const std::string& name, Enum* value,
-                                                         const std::string& help) {
+std::enable_if_t<std::is_enum_v<Enum>, Setting&> SettingTable::Add(const std::string& name,
+                                                                   Enum* value,
+                                                                   const std::string& help) {
   auto word = std::make_shared<EnumSettingOf<Enum>>(value);
   settings_.push_back({prefix_ + name, help, SettingPointer(word.get()), nullptr, nullptr, word});
   return settings_.back();
