@@ -43,15 +43,14 @@ bool IsOperator(std::string_view text, size_t i) {
   return std::string_view("+-*/^()\xC3").find(text[i]) != kNone;
 }
 
-// Returns whether a valid end of arithmetic is at i, possibly after "**".
-bool EndsAt(std::string_view text, size_t i) {
-  if (text.substr(i, 2) == "**") {
-    const size_t after = i + 2;
-    if (after >= text.size() || IsSpace(text[after]) ||
-        std::string_view(".,:)$").find(text[after]) != kNone)
-      return true;
-  }
+// Returns whether a value may end at i: the text ends there, or a space or one of .,:)$ follows.
+bool EndsValue(std::string_view text, size_t i) {
   return i >= text.size() || IsSpace(text[i]) || std::string_view(".,:)$").find(text[i]) != kNone;
+}
+
+// Returns whether arithmetic may end at i, possibly before "**".
+bool EndsArithmetic(std::string_view text, size_t i) {
+  return EndsValue(text, i) || (text.substr(i, 2) == "**" && EndsValue(text, i + 2));
 }
 
 // This and MatchPlainNumber match at `start`, which must be the beginning of the text, a space or
@@ -78,12 +77,8 @@ std::optional<Candidate> MatchPlainExpression(std::string_view text, size_t star
   // character.
   size_t end = run;
   for (; end > digit + 2; --end) {
-    if (!EndsAt(text, end)) continue;
-    size_t after = end;
-    if (after < text.size() && (text[after] == '.' || text[after] == ',' || text[after] == ':' ||
-                                text[after] == ')' || text[after] == '$' || IsSpace(text[after]))) {
-      ++after;
-    }
+    if (!EndsArithmetic(text, end)) continue;
+    const size_t after = end < text.size() && EndsValue(text, end) ? end + 1 : end;
     if (no_equals_after && EqualsFollows(text, after)) continue;
     if (first_operator + 1 >= end) return std::nullopt;
     Candidate candidate;
