@@ -256,19 +256,20 @@ class GroupScan {
     return MatchPlainNumber(text_, i, no_equals_after);
   }
 
+  // Matches at the end of the spaces that begin at i, or else at the last of them.
+  template <typename Match>
+  std::optional<Candidate> MatchAfterSpaces(size_t i, const Match& match) const {
+    const size_t end = SkipSpaces(text_, i);
+    std::optional<Candidate> candidate = match(end);
+    if (!candidate && end > i) candidate = match(end - 1);
+    return candidate;
+  }
+
   // Matches the value after "is" or "is:", possibly after spaces. A plain number includes one of
   // the spaces.
   std::optional<Candidate> MatchValue(size_t i, bool latex, bool spaces_allowed) {
-    const size_t end = spaces_allowed ? SkipSpaces(text_, i) : i;
-    if (latex) {
-      auto candidate = MatchLatex(end);
-      if (!candidate && end > i) candidate = MatchLatex(end - 1);
-      return candidate;
-    }
-    for (size_t k = end + 1; k-- > (end > i ? end - 1 : i);) {
-      if (auto candidate = MatchPlain(k, false)) return candidate;
-    }
-    return std::nullopt;
+    const auto match = [&](size_t k) { return latex ? MatchLatex(k) : MatchPlain(k, false); };
+    return spaces_allowed ? MatchAfterSpaces(i, match) : match(i);
   }
 
   std::optional<Candidate> FinalAnswerIs(size_t i, bool latex) {
@@ -317,10 +318,8 @@ class GroupScan {
       if (text_[i] == '\n') break;
     }
     for (auto at = equals.rbegin(); at != equals.rend(); ++at) {
-      const size_t end = SkipSpaces(text_, *at + 1);
-      for (size_t k = end + 1; k-- > (end > *at + 1 ? end - 1 : *at + 1);) {
-        if (auto candidate = MatchPlain(k, true)) return candidate;
-      }
+      const auto match = [&](size_t k) { return MatchPlain(k, true); };
+      if (auto candidate = MatchAfterSpaces(*at + 1, match)) return candidate;
     }
     // Otherwise: the first number within 50 characters.
     i = start;
