@@ -164,6 +164,9 @@ std::optional<Candidate> MatchPlainNumber(std::string_view text, size_t start,
 
 // ---- The places of answers ----
 
+// The largest number of characters between an anchor and its value, or the "is" or "=" before it.
+constexpr int kMaxValueGap = 50, kMaxIsGap = 100;
+
 // Returns the position after the UTF-8 character at i.
 size_t NextCharacter(std::string_view text, size_t i) {
   ++i;
@@ -290,7 +293,7 @@ class GroupScan {
 
   std::optional<Candidate> FinalAnswerJustIs(size_t i, bool latex) {
     i += std::string_view("final answer").size();
-    for (int gap = 0; gap <= 100 && i < text_.size(); ++gap, i = NextCharacter(text_, i)) {
+    for (int gap = 0; gap <= kMaxIsGap && i < text_.size(); ++gap, i = NextCharacter(text_, i)) {
       const size_t word = SkipSpaces(text_, i);
       if (word > i && lower_.substr(word, 2) == "is") {
         size_t after = word + 2;
@@ -303,17 +306,18 @@ class GroupScan {
   }
 
   std::optional<Candidate> LatexAfter(size_t i) {
-    for (int gap = 0; gap <= 50 && i <= text_.size(); ++gap, i = NextCharacter(text_, i)) {
+    for (int gap = 0; gap <= kMaxValueGap && i <= text_.size();
+         ++gap, i = NextCharacter(text_, i)) {
       if (auto candidate = MatchLatex(i)) return candidate;
     }
     return std::nullopt;
   }
 
   std::optional<Candidate> NumberAfter(size_t start) {
-    // First choice: the last "=" within 100 characters that a number follows.
+    // First choice: the last "=" within kMaxIsGap characters that a number follows.
     std::vector<size_t> equals;
     size_t i = start;
-    for (int gap = 0; gap <= 100 && i < text_.size(); ++gap, i = NextCharacter(text_, i)) {
+    for (int gap = 0; gap <= kMaxIsGap && i < text_.size(); ++gap, i = NextCharacter(text_, i)) {
       if (text_[i] == '=') equals.push_back(i);
       if (text_[i] == '\n') break;
     }
@@ -321,9 +325,9 @@ class GroupScan {
       const auto match = [&](size_t k) { return MatchPlain(k, true); };
       if (auto candidate = MatchAfterSpaces(*at + 1, match)) return candidate;
     }
-    // Otherwise: the first number within 50 characters.
+    // Otherwise: the first number within kMaxValueGap characters.
     i = start;
-    for (int gap = 0; gap <= 50 && i < text_.size(); ++gap, i = NextCharacter(text_, i)) {
+    for (int gap = 0; gap <= kMaxValueGap && i < text_.size(); ++gap, i = NextCharacter(text_, i)) {
       if (auto candidate = MatchPlain(i, true)) return candidate;
       if (text_[i] == '\n') break;
     }
