@@ -131,9 +131,10 @@ class SglangWriter {
         tokenizer_(model.tokenizer.get()),
         tokens_(request.text_in_logprobs ? tokenizer_ : nullptr, /*as_token_ids=*/false) {}
 
-  // Appends one choice. `is_last` is false in a stream that continues.
+  // Appends one choice, and its index if with_index. `is_last` is false in a stream that continues.
   absl::Status Append(size_t choice, const std::optional<ScoreRows>& rows,
-                      const GeneratedTokens& generated, bool is_last, std::string* out) {
+                      const GeneratedTokens& generated, bool is_last, bool with_index,
+                      std::string* out) {
     const GenerationPrompt& prompt = request_.PromptOf(choice);
     StreamedChoice whole(tokenizer_, request_, {});
     const std::string text = whole.Add(generated, is_last);
@@ -163,7 +164,7 @@ class SglangWriter {
       AppendTops(scored, generated, out);
       AppendCandidates(scored, generated, out);
     }
-    *out += "}}";
+    *out += with_index ? Concat("},\"index\":", choice, "}") : "}}";
     return absl::OkStatus();
   }
 
@@ -306,7 +307,7 @@ absl::StatusOr<std::string> SglangResponseJson(const SglangRequest& request,
     const size_t first = i - i % static_cast<size_t>(request.n);
     TAOPD_RETURN_IF_ERROR(writer.Append(i, results[first].score,
                                         results[i].generated.value_or(GeneratedTokens()),
-                                        /*is_last=*/true, &out));
+                                        /*is_last=*/true, /*with_index=*/false, &out));
   }
   if (is_list) out += ']';
   return out;
@@ -324,9 +325,7 @@ void StreamSglang(const SglangRequest& request, const ServedModel& model,
     std::string event;
     TAOPD_RETURN_IF_ERROR(writer.Append(update.choice,
                                         scores.empty() ? std::nullopt : scores[prompt], tokens,
-                                        update.is_last, &event));
-    if (request.NumChoices() > 1)
-      event.insert(event.size() - 1, Concat(",\"index\":", update.choice));
+                                        update.is_last, request.NumChoices() > 1, &event));
     return event;
   };
   StreamUpdates(
