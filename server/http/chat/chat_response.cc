@@ -138,10 +138,8 @@ class ChatChunks {
 
   std::string ContinuousUsage(int64_t num_generated) const {
     if (!request_.continuous_usage) return "";
-    std::string usage =
-        UsageJson(request_.NumPromptTokens(), num_generated, /*with_details=*/false);
-    usage.insert(usage.size() - 1, ",\"completion_tokens_details\":null");  // only chats have it
-    return ",\"usage\":" + usage;
+    return ",\"usage\":" +
+           UsageJson(request_.NumPromptTokens(), num_generated, UsageDetails::kCompletion);
   }
 
   const ChatRequest& request_;

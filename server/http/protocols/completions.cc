@@ -186,7 +186,7 @@ class CompletionChunks {
            ",\"token_ids\":" + IdsJson(update.tokens.ids, request_.return_token_ids) + "}]";
     if (request_.continuous_usage) {
       out += ",\"usage\":" + UsageJson(static_cast<int64_t>(prompt.token_ids.size()),
-                                       choice.num_generated(), /*with_details=*/false);
+                                       choice.num_generated(), UsageDetails::kNone);
     }
     return out + frame_.Tail(update.is_last);
   }

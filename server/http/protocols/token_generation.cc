@@ -159,11 +159,11 @@ class TokenChunks {
     std::string appended;
     TAOPD_RETURN_IF_ERROR(AppendChoice(request_, model_, update.choice, update.tokens,
                                        update.is_last, choice, tokens_, &appended));
-    std::string out = Concat("{\"request_id\":", RequestIdJson(request_), ",\"usage\":",
-                             request_.continuous_usage
-                                 ? UsageJson(request_.NumPromptTokens(), choice.num_generated(),
-                                             /*with_details=*/true)
-                                 : "null");
+    std::string out = Concat(
+        "{\"request_id\":", RequestIdJson(request_), ",\"usage\":",
+        request_.continuous_usage
+            ? UsageJson(request_.NumPromptTokens(), choice.num_generated(), UsageDetails::kAll)
+            : "null");
     if (request_.return_token_ids && std::exchange(is_first_, false))
       out += ",\"prompt_token_ids\":" + IdsJson(request_.prompts[0].token_ids);
     return out +
@@ -174,7 +174,7 @@ class TokenChunks {
     int64_t num_generated = 0;
     for (const StreamedChoice& choice : choices_) num_generated += choice.num_generated();
     return Concat("{\"request_id\":", RequestIdJson(request_), ",\"usage\":",
-                  UsageJson(request_.NumPromptTokens(), num_generated, /*with_details=*/false),
+                  UsageJson(request_.NumPromptTokens(), num_generated, UsageDetails::kNone),
                   ",\"output_mode\":\"", OutputMode(request_), "\",\"choices\":[]}");
   }
 

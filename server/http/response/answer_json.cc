@@ -276,13 +276,13 @@ absl::Status AppendChatLogprobs(const GenerationRequest& request, const std::vec
   return absl::OkStatus();
 }
 
-std::string UsageJson(int64_t num_prompt_tokens, int64_t num_generated_tokens, bool with_details) {
-  return Concat(
-      "{\"prompt_tokens\":", num_prompt_tokens,
-      ",\"total_tokens\":", num_prompt_tokens + num_generated_tokens,
-      ",\"completion_tokens\":", num_generated_tokens,
-      with_details ? ",\"prompt_tokens_details\":null,\"completion_tokens_details\":null" : "",
-      "}");
+std::string UsageJson(int64_t num_prompt_tokens, int64_t num_generated_tokens,
+                      UsageDetails details) {
+  return Concat("{\"prompt_tokens\":", num_prompt_tokens,
+                ",\"total_tokens\":", num_prompt_tokens + num_generated_tokens,
+                ",\"completion_tokens\":", num_generated_tokens,
+                details == UsageDetails::kAll ? ",\"prompt_tokens_details\":null" : "",
+                details == UsageDetails::kNone ? "}" : ",\"completion_tokens_details\":null}");
 }
 
 std::string UsageJson(const GenerationRequest& request,
@@ -290,7 +290,7 @@ std::string UsageJson(const GenerationRequest& request,
   size_t num_generated = 0;
   for (const InferenceResult& result : results) num_generated += result.generated->ids.size();
   return UsageJson(request.NumPromptTokens(), static_cast<int64_t>(num_generated),
-                   /*with_details=*/true);
+                   UsageDetails::kAll);
 }
 
 std::string SystemFingerprintJson(const ServedModel& model) {

@@ -77,11 +77,15 @@ absl::Status AppendChatLogprobs(const GenerationRequest& request, const std::vec
                                 const GeneratedTokens& generated, TokenText& tokens,
                                 std::string* out);
 
-// Returns {"prompt_tokens":..,"total_tokens":..,"completion_tokens":..}. If `with_details`, it has
-// the two details, which are null.
-std::string UsageJson(int64_t num_prompt_tokens, int64_t num_generated_tokens, bool with_details);
+// The details of a usage: none, those of the completion (the events of a chat), or also those of
+// the prompt.
+enum class UsageDetails { kNone, kCompletion, kAll };
+// Returns {"prompt_tokens":..,"total_tokens":..,"completion_tokens":..} with the details, which are
+// null.
+std::string UsageJson(int64_t num_prompt_tokens, int64_t num_generated_tokens,
+                      UsageDetails details);
 
-// Returns the usage of a whole answer, with the details.
+// Returns the usage of a whole answer, with all details.
 std::string UsageJson(const GenerationRequest& request,
                       const std::vector<InferenceResult>& results);
 

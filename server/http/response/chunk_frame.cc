@@ -22,7 +22,7 @@ std::string ChunkFrame::UsageChunk(const std::vector<StreamedChoice>& choices) c
   int64_t num_generated = 0;
   for (const StreamedChoice& choice : choices) num_generated += choice.num_generated();
   return Concat(head_, "],\"usage\":",
-                UsageJson(request_.NumPromptTokens(), num_generated, /*with_details=*/false),
+                UsageJson(request_.NumPromptTokens(), num_generated, UsageDetails::kNone),
                 ",\"system_fingerprint\":", SystemFingerprintJson(model_), "}");
 }
 
