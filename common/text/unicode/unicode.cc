@@ -210,6 +210,10 @@ char32_t LastCodePoint(std::string_view text, size_t* size_bytes) {
   return FirstCodePoint(text.substr(begin), size_bytes);
 }
 
+int64_t NumCodePoints(std::string_view text) {
+  return std::ranges::count_if(text, [](char c) { return !U8_IS_TRAIL(static_cast<uint8_t>(c)); });
+}
+
 void AppendUtf8(char32_t c, std::string* text) {
   uint8_t bytes[U8_MAX_LENGTH];
   size_t size = 0;

@@ -64,6 +64,8 @@ bool IsWordCharacter(char32_t c);
 // null. REQUIRES: text is valid UTF-8 and not empty.
 char32_t FirstCodePoint(std::string_view text, size_t* size_bytes = nullptr);
 char32_t LastCodePoint(std::string_view text, size_t* size_bytes = nullptr);
+// REQUIRES: text is valid UTF-8.
+int64_t NumCodePoints(std::string_view text);
 
 void AppendUtf8(char32_t c, std::string* text);
 

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "common/io/jsonl.h"
-#include "common/text/jinja/values/python_text.h"
 #include "common/text/stop_strings.h"
+#include "common/text/unicode/unicode.h"
 #include "server/generation/generated_text.h"
 #include "server/options/version.h"
 
@@ -234,7 +234,7 @@ void AppendCompletionLogprobs(const std::vector<int32_t>& token_ids, size_t firs
     const std::string name = positions[i].empty() ? tokens.NameAlone(token_ids[first + i])
                                                   : tokens.Name(token_ids[first + i], context);
     offsets += comma + std::to_string(*text_offset);
-    *text_offset += jinja::NumCodePoints(name);
+    *text_offset += NumCodePoints(name);
     names += comma + JsonText(name);
     log_probs += comma;
     tops += comma;

@@ -5,6 +5,7 @@
 #include "common/text/jinja/runtime/runtime.h"
 #include "common/text/jinja/values/format.h"
 #include "common/text/jinja/values/python_text.h"
+#include "common/text/unicode/unicode.h"
 
 namespace taopd::jinja {
 namespace {

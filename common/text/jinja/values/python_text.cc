@@ -86,10 +86,6 @@ std::vector<std::string_view> SplitAtSpaceFromRight(std::string_view text, int64
 
 }  // namespace
 
-int64_t NumCodePoints(std::string_view text) {
-  return std::count_if(text.begin(), text.end(), IsLead);
-}
-
 size_t ByteOffset(std::string_view text, int64_t index) {
   size_t offset = 0;
   for (; offset < text.size(); ++offset) {

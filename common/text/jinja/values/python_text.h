@@ -10,7 +10,6 @@
 
 namespace taopd::jinja {
 
-int64_t NumCodePoints(std::string_view text);
 // Returns the byte position of the code point `index`, or text.size() if there is none. REQUIRES:
 // index >= 0.
 size_t ByteOffset(std::string_view text, int64_t index);
