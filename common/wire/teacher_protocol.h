@@ -23,6 +23,8 @@ inline constexpr size_t kMaxRequestIdBytes = 1024;
 // it sends the request again. A negative number, or text that is not a number, means "never" (gRPC
 // proposal A6).
 inline constexpr char kRetryPushbackKey[] = "grpc-retry-pushback-ms";
+// The number that the teacher sends.
+inline constexpr int kRetryPushbackMs = 500;
 
 // A client pings a silent connection this often, to notice a teacher that hangs. The teacher closes
 // the connections of clients that ping more often than its minimum.

@@ -43,9 +43,6 @@ std::string OnlyValueOf(const std::multimap<grpc::string_ref, grpc::string_ref>&
 // "unix-abstract:taopd/12-1/127.0.0.1". GrpcGuard gives each connection such a name.
 std::string PeerAddress(const std::string& peer);
 
-// The time that a client should wait before it sends a refused request again.
-inline constexpr int kRetryPushbackMs = 500;
-
 // If the status is RESOURCE_EXHAUSTED, tells the client how long to wait before it tries again
 // (kRetryPushbackKey). Call it before the call is finished.
 void AddRetryPushback(const absl::Status& status, CallContext* context);

@@ -4,7 +4,6 @@
 
 #include "common/base/status.h"
 #include "common/wire/teacher_protocol.h"
-#include "server/grpc/calls/call_services.h"
 
 namespace taopd {
 namespace {
