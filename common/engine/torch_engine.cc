@@ -247,13 +247,13 @@ class TorchEngine final : public InferenceEngine {
     if (plan.empty()) return;
     const absl::Time now = clock_->Now();
     int64_t num_tokens = 0;
-    for (const ScheduledRows& part : plan.rows) {
-      num_tokens += part.count;
+    for (const ScheduledRows& rows : plan.rows) {
+      num_tokens += rows.count;
       // Later starts, after a preemption, are not recorded.
-      if (part.sequence->started_at == absl::InfinitePast()) part.sequence->started_at = now;
-      for (Sequence* follower : part.followers) {
+      if (rows.sequence->started_at == absl::InfinitePast()) rows.sequence->started_at = now;
+      for (Sequence* follower : rows.followers) {
         if (follower->started_at == absl::InfinitePast())
-          follower->started_at = part.sequence->started_at;
+          follower->started_at = rows.sequence->started_at;
       }
     }
     stats_.step_sizes.Add(num_tokens);
@@ -271,11 +271,11 @@ class TorchEngine final : public InferenceEngine {
       stats_.head_seconds = absl::ToDoubleSeconds(runner_->times().head);
       stats_.graphs = runner_->graph_stats();
       CountTokens(plan);
-      for (const ScheduledRows& part : plan.rows) {
-        for (Sequence* sequence : part.followers) {
+      for (const ScheduledRows& rows : plan.rows) {
+        for (Sequence* sequence : rows.followers) {
           if (sequence->finished) finished.push_back(FinishSequence(sequence));
         }
-        if (part.sequence->finished) finished.push_back(FinishSequence(part.sequence));
+        if (rows.sequence->finished) finished.push_back(FinishSequence(rows.sequence));
       }
       if (!device_failure.ok()) MarkDeviceFailed(device_failure);
     }
@@ -308,9 +308,9 @@ class TorchEngine final : public InferenceEngine {
       }
       stats_.generated_tokens += samples;
     };
-    for (const ScheduledRows& part : plan.rows) {
-      count(*part.sequence, part.samples);
-      for (const Sequence* follower : part.followers) count(*follower, /*samples=*/true);
+    for (const ScheduledRows& rows : plan.rows) {
+      count(*rows.sequence, rows.samples);
+      for (const Sequence* follower : rows.followers) count(*follower, /*samples=*/true);
     }
   }
 

@@ -124,8 +124,8 @@ bool DecodeGraphs::CaptureAgain(KvPages* pages, const std::function<void()>& pro
 
 int64_t DecodeGraphs::SizeFor(const std::vector<ScheduledRows>& rows) const {
   if (failed_) return 0;
-  for (const ScheduledRows& part : rows) {
-    if (part.count != 1 || part.first >= options_.max_seq_len) return 0;
+  for (const ScheduledRows& scheduled : rows) {
+    if (scheduled.count != 1 || scheduled.first >= options_.max_seq_len) return 0;
   }
   return PaddedSize(options_.sizes, static_cast<int64_t>(rows.size()));
 }
@@ -140,8 +140,9 @@ at::Tensor DecodeGraphs::Run(const std::vector<ScheduledRows>& rows, KvPages* pa
   }
   const auto num_rows = static_cast<int64_t>(rows.size());
   std::vector<DecodeRow> filled;
-  for (const ScheduledRows& part : rows) {
-    filled.push_back({part.sequence->token(part.first), part.first, part.sequence->blocks.data()});
+  for (const ScheduledRows& scheduled : rows) {
+    filled.push_back({scheduled.sequence->token(scheduled.first), scheduled.first,
+                      scheduled.sequence->blocks.data()});
   }
   for (int64_t i = num_rows; i < size; ++i) filled.push_back(PaddingRow(i - num_rows));
   const Graph& graph = graphs_.at(size);

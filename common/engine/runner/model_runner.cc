@@ -43,10 +43,10 @@ bool MaskIsLate(Sequence& sequence, absl::Time until) {
 int64_t ConsecutiveBlocks(const std::vector<ScheduledRows>& rows,
                           std::vector<std::vector<int32_t>>* tables) {
   int32_t next = 0;
-  for (const ScheduledRows& part : rows) {
-    TAOPD_CHECK_EQ(part.first, 0);
+  for (const ScheduledRows& scheduled : rows) {
+    TAOPD_CHECK_EQ(scheduled.first, 0);
     auto& table = tables->emplace_back();
-    for (int64_t i = 0; i < part.count; i += kBlockTokens) table.push_back(next++);
+    for (int64_t i = 0; i < scheduled.count; i += kBlockTokens) table.push_back(next++);
   }
   return next;
 }
@@ -56,9 +56,9 @@ void Fail(const std::vector<ScheduledRows>& rows, const absl::Status& status) {
     if (sequence->status.ok()) sequence->status = status;
     sequence->finished = true;
   };
-  for (const ScheduledRows& part : rows) {
-    fail(part.sequence);
-    for (Sequence* follower : part.followers) fail(follower);
+  for (const ScheduledRows& scheduled : rows) {
+    fail(scheduled.sequence);
+    for (Sequence* follower : scheduled.followers) fail(follower);
   }
 }
 
@@ -113,11 +113,11 @@ absl::Status ModelRunner::ComputeAlone(const StepPlan& plan, const absl::Status&
     return absl::OkStatus();
   }
   absl::Status device_failure;
-  for (const ScheduledRows& part : plan.rows) {
+  for (const ScheduledRows& rows : plan.rows) {
     const absl::Status alone =
-        device_failure.ok() ? Compute({part}, plan.uncached, progress) : device_failure;
+        device_failure.ok() ? Compute({rows}, plan.uncached, progress) : device_failure;
     if (alone.ok()) continue;
-    Fail({part}, alone);
+    Fail({rows}, alone);
     if (device_failure.ok() && !ModelAnswers()) device_failure = alone;
   }
   return device_failure;
@@ -156,12 +156,12 @@ at::Tensor ModelRunner::Forward(const std::vector<ScheduledRows>& rows, bool unc
   PagedBatch batch;
   batch.on_layer = progress;
   for (size_t i = 0; i < rows.size(); ++i) {
-    const ScheduledRows& part = rows[i];
-    const int32_t* table = uncached ? tables[i].data() : part.sequence->blocks.data();
+    const ScheduledRows& scheduled = rows[i];
+    const int32_t* table = uncached ? tables[i].data() : scheduled.sequence->blocks.data();
     batch.sequences.push_back(
-        {static_cast<int64_t>(token_ids.size()), part.count, part.first, table});
-    for (int64_t t = part.first; t < part.first + part.count; ++t) {
-      token_ids.push_back(part.sequence->token(t));
+        {static_cast<int64_t>(token_ids.size()), scheduled.count, scheduled.first, table});
+    for (int64_t t = scheduled.first; t < scheduled.first + scheduled.count; ++t) {
+      token_ids.push_back(scheduled.sequence->token(t));
     }
   }
   batch.token_ids_T = Upload(at::tensor(token_ids, at::kLong), decoder_->device());
@@ -177,11 +177,12 @@ void ModelRunner::ScoreAndSample(const std::vector<ScheduledRows>& rows,
   Score(rows, hidden_TH);
   std::vector<SampledRow> sampled;
   int64_t end = 0;
-  for (const ScheduledRows& part : rows) {
-    end += part.count;
-    if (!part.samples) continue;
-    SampledRow& row = sampled.emplace_back(SampledRow{end - 1, {part.sequence}});
-    row.sequences.insert(row.sequences.end(), part.followers.begin(), part.followers.end());
+  for (const ScheduledRows& scheduled : rows) {
+    end += scheduled.count;
+    if (!scheduled.samples) continue;
+    SampledRow& row = sampled.emplace_back(SampledRow{end - 1, {scheduled.sequence}});
+    row.sequences.insert(row.sequences.end(), scheduled.followers.begin(),
+                         scheduled.followers.end());
   }
   Sample(sampled, hidden_TH);
 }
@@ -189,17 +190,18 @@ void ModelRunner::ScoreAndSample(const std::vector<ScheduledRows>& rows,
 void ModelRunner::Score(const std::vector<ScheduledRows>& rows, const at::Tensor& hidden_TH) {
   std::vector<ScoredPart> parts;
   int64_t first_row = 0;
-  for (const ScheduledRows& part : rows) {
-    Sequence& sequence = *part.sequence;
+  for (const ScheduledRows& scheduled : rows) {
+    Sequence& sequence = *scheduled.sequence;
     if (sequence.scores()) {
-      const int64_t begin = std::max(part.first, sequence.next_scored_row);
-      const int64_t end = std::min(part.first + part.count, sequence.num_prompt_tokens() - 1);
+      const int64_t begin = std::max(scheduled.first, sequence.next_scored_row);
+      const int64_t end =
+          std::min(scheduled.first + scheduled.count, sequence.num_prompt_tokens() - 1);
       if (begin < end) {
         parts.push_back({&sequence, begin + 1 - sequence.request.score->start,
-                         hidden_TH.narrow(0, first_row + begin - part.first, end - begin)});
+                         hidden_TH.narrow(0, first_row + begin - scheduled.first, end - begin)});
       }
     }
-    first_row += part.count;
+    first_row += scheduled.count;
   }
   ScoreParts(parts, decoder_.get(), head_workspace_bytes_);
 }

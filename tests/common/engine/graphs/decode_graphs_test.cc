@@ -86,10 +86,11 @@ class DecodeGraphsTest : public ::testing::TestWithParam<TinyKind> {
   at::Tensor Eager(const std::vector<ScheduledRows>& rows, Pages* pages) {
     PagedBatch batch;
     std::vector<int64_t> ids;
-    for (const ScheduledRows& part : rows) {
-      batch.sequences.push_back(
-          {static_cast<int64_t>(ids.size()), part.count, part.first, part.sequence->blocks.data()});
-      for (int64_t i = 0; i < part.count; ++i) ids.push_back(part.sequence->token(part.first + i));
+    for (const ScheduledRows& scheduled : rows) {
+      batch.sequences.push_back({static_cast<int64_t>(ids.size()), scheduled.count, scheduled.first,
+                                 scheduled.sequence->blocks.data()});
+      for (int64_t i = 0; i < scheduled.count; ++i)
+        ids.push_back(scheduled.sequence->token(scheduled.first + i));
     }
     batch.token_ids_T = at::tensor(ids, at::kLong);
     return decoder_->Infer(batch, pages->get());
