@@ -120,14 +120,14 @@ void ScoredBatch::OnScores(int64_t index, absl::StatusOr<TeacherScores> reply) {
     return;
   }
   items_[index].scores = *std::move(scores);
-  RecordPart(index);
+  RecordArrival(index);
 }
 
 void ScoredBatch::AskForRewards(int64_t index) {
   const Rollout& rollout = items_[index].rollout;
   if (rollout.is_given) {  // the other responses to its prompt are given, too
     absl::MutexLock lock(&mutex_);
-    if (!scored_[index]) RecordPart(index);
+    if (!scored_[index]) RecordArrival(index);
     return;
   }
   std::optional<RewardGroup> group = scoring_.rewards->AddRollout(index, rollout);
@@ -158,11 +158,11 @@ void ScoredBatch::OnRewards(int64_t first, absl::StatusOr<RewardedGroup> rewarde
     if (scored_[first + i]) continue;  // its reward does not change any more
     items_[first + i].reward = rewarded->rewards[i];
     items_[first + i].advantage = rewarded->advantages[i];
-    RecordPart(first + i);
+    RecordArrival(first + i);
   }
 }
 
-void ScoredBatch::RecordPart(int64_t index) { scored_[index] = --num_missing_[index] == 0; }
+void ScoredBatch::RecordArrival(int64_t index) { scored_[index] = --num_missing_[index] == 0; }
 
 absl::Status ScoredBatch::WaitFor(const std::vector<bool> ScoredBatch::*flags, int64_t begin,
                                   int64_t end, const std::function<absl::Status()>& on_wait) {

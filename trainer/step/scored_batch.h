@@ -92,7 +92,7 @@ class ScoredBatch : public std::enable_shared_from_this<ScoredBatch> {
   void AskForRewards(int64_t index);
   void OnRewards(int64_t first, absl::StatusOr<RewardedGroup> rewarded);
   // Records that the scores or the reward of a rollout have arrived.
-  void RecordPart(int64_t index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RecordArrival(int64_t index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Waits until flags [begin, end) are all set.
   absl::Status WaitFor(const std::vector<bool> ScoredBatch::*flags, int64_t begin, int64_t end,
                        const std::function<absl::Status()>& on_wait);
