@@ -184,11 +184,11 @@ at::Tensor TransformerDecoder::Embed(const at::Tensor& ids_T) const {
   return hidden_TH;
 }
 
-at::Tensor TransformerDecoder::SumOfParts(at::Tensor part) const {
-  if (group_ == nullptr) return part;
-  part = part.contiguous();
-  group_->AllReduceSum(part);
-  return part.to(dtype());
+at::Tensor TransformerDecoder::SumOverGroup(at::Tensor partial) const {
+  if (group_ == nullptr) return partial;
+  partial = partial.contiguous();
+  group_->AllReduceSum(partial);
+  return partial.to(dtype());
 }
 
 // The output of each block is added to the residual stream in one step with the norm of the next
@@ -352,14 +352,14 @@ at::Tensor TransformerDecoder::InferPlain(const PagedBatch& batch, KvPages* page
       [&](size_t i, const at::Tensor& x_TH) {
         const LayerWeights& layer = weights_.layers[i];
         const Heads heads = ProjectHeads(x_TH, layer, config());
-        return SumOfParts(
+        return SumOverGroup(
             Project(attention.RotateAndRun(static_cast<int64_t>(i), heads.q_TND, heads.k_TKD,
                                            heads.v_TKD, layer.q_norm_D, layer.k_norm_D, rotation),
                     layer.o_proj));
       },
       [&](size_t i, const at::Tensor& x_TH) {
         if (batch.on_layer) batch.on_layer();
-        return SumOfParts(MlpOfLayer(i, x_TH, /*packed=*/nullptr));
+        return SumOverGroup(MlpOfLayer(i, x_TH, /*packed=*/nullptr));
       });
 }
 
@@ -374,15 +374,16 @@ at::Tensor TransformerDecoder::InferPacked(const PagedBatch& batch, KvPages* pag
         const PackedLayer& layer = packed.layer(i);
         const Heads heads =
             ProjectAndRotateHeads(x_TH, layer, weights_.layers[i], config(), rotation, &buffers);
-        return SumOfParts(layer.o.Multiply(
+        return SumOverGroup(layer.o.Multiply(
             attention.Run(static_cast<int64_t>(i), heads.q_TND, heads.k_TKD, heads.v_TKD),
-            PartType()));
+            PartialSumType()));
       },
       [&](size_t i, const at::Tensor& x_TH) {
         if (batch.on_layer) batch.on_layer();
         const PackedLayer& layer = packed.layer(i);
-        if (layer.router.defined()) return SumOfParts(PackedMoe(x_TH, layer, config().moe));
-        return SumOfParts(PackedSwiGlu(x_TH, layer.gate_up, layer.down, PartType(), &buffers));
+        if (layer.router.defined()) return SumOverGroup(PackedMoe(x_TH, layer, config().moe));
+        return SumOverGroup(
+            PackedSwiGlu(x_TH, layer.gate_up, layer.down, PartialSumType(), &buffers));
       });
 }
 

@@ -85,10 +85,10 @@ class TransformerDecoder final : public Decoder {
   // threads may run InferPacked with parts of a batch.
   at::Tensor InferPlain(const PagedBatch& batch, KvPages* pages);
   at::Tensor InferPacked(const PagedBatch& batch, KvPages* pages, const PackedWeights& packed);
-  // Returns the type in which a projection that was cut by columns returns its part of a sum.
-  at::ScalarType PartType() const { return group_ == nullptr ? dtype() : at::kFloat; }
-  // Returns the sum of the results of all processes; without a group, returns `part`.
-  at::Tensor SumOfParts(at::Tensor part) const;
+  // Returns the type in which a projection that was cut by columns returns its partial sum.
+  at::ScalarType PartialSumType() const { return group_ == nullptr ? dtype() : at::kFloat; }
+  // Returns the sum of the partial sums of all processes; without a group, returns `partial`.
+  at::Tensor SumOverGroup(at::Tensor partial) const;
   // Returns the packed weights, up to date, or null if inference uses the parameters themselves.
   std::shared_ptr<PackedWeights> UpToDateWeights();
   // Returns whether inference has packed the weights.
