@@ -60,14 +60,14 @@ UnaryCall* PolicyService::PutWeights(CallContext* context, const CallBytes* requ
   const auto start = [&](v1::PutWeightsRequest& message, v1::PutWeightsResponse* response,
                          const auto& end, EngineWork*) -> absl::Status {
     worker_.Enqueue([this, message = std::move(message), response, end] {
-      WeightPart part;
+      WeightFilePart part;
       part.version = message.version();
       part.file = message.file();
       part.offset = static_cast<int64_t>(message.offset());
       part.file_bytes = static_cast<int64_t>(message.file_bytes());
       part.data = message.data();
       part.sha256 = message.sha256();
-      const absl::StatusOr<int64_t> next = updates_->PutPart(part);
+      const absl::StatusOr<int64_t> next = updates_->PutFilePart(part);
       if (next.ok()) response->set_next_offset(static_cast<uint64_t>(*next));
       end(next.status());
     });

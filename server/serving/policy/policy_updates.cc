@@ -77,7 +77,7 @@ absl::StatusOr<int64_t> PolicyUpdates::SetWeights(const PolicyUpdate& update, ab
   return staged->num_changed();
 }
 
-absl::StatusOr<int64_t> PolicyUpdates::PutPart(const WeightPart& part) {
+absl::StatusOr<int64_t> PolicyUpdates::PutFilePart(const WeightFilePart& part) {
   absl::MutexLock lock(&mutex_);
   const std::shared_ptr<const ServedModel> model = state_->model();
   if (model == nullptr) return Unavailable("the model is loading");

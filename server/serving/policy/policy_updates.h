@@ -30,7 +30,7 @@ struct PolicyUpdate {
   bool drops = false;
 };
 
-// Thread-safe; SetWeights and PutPart wait for each other.
+// Thread-safe; SetWeights and PutFilePart wait for each other.
 class PolicyUpdates {
  public:
   // `weights_dir`, if it is not empty, is the directory under which weights may be, and into which
@@ -46,7 +46,7 @@ class PolicyUpdates {
   // The errors are those of policy.proto. Returns the number of changed tensors.
   absl::StatusOr<int64_t> SetWeights(const PolicyUpdate& update, absl::Time deadline);
   // Returns next_offset. See ReceivedWeights for the limits.
-  absl::StatusOr<int64_t> PutPart(const WeightPart& part);
+  absl::StatusOr<int64_t> PutFilePart(const WeightFilePart& part);
   // Returns the revision that was loaded at the start, or UNAVAILABLE until it is. Never blocks.
   absl::StatusOr<std::string> base_revision() const;
 

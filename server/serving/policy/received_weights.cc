@@ -40,7 +40,7 @@ absl::Status AppendToFile(const std::string& path, std::string_view data) {
   return absl::IsResourceExhausted(status) ? status : Internal(status.message());
 }
 
-absl::Status CheckPart(const WeightPart& part) {
+absl::Status CheckPart(const WeightFilePart& part) {
   TAOPD_RETURN_IF_ERROR(CheckPlainName("version", part.version));
   TAOPD_RETURN_IF_ERROR(CheckPlainName("file", part.file));
   const auto size = static_cast<int64_t>(part.data.size());
@@ -58,7 +58,7 @@ absl::Status CheckPart(const WeightPart& part) {
 }
 
 // Checks that a version with these files may have this file as well.
-absl::Status CheckFits(const std::map<std::string, int64_t>& files, const WeightPart& part,
+absl::Status CheckFits(const std::map<std::string, int64_t>& files, const WeightFilePart& part,
                        int64_t model_bytes) {
   int64_t others = 0;
   for (const auto& [name, bytes] : files) others += name == part.file ? 0 : bytes;
@@ -91,7 +91,7 @@ ReceivedWeights::~ReceivedWeights() {
   if (!dir_.empty()) RemoveAll(dir_).IgnoreError();
 }
 
-std::string ReceivedWeights::PathOf(const WeightPart& part, bool is_whole) const {
+std::string ReceivedWeights::PathOf(const WeightFilePart& part, bool is_whole) const {
   // No file that is sent has a name with a dot in front.
   return PathOf(part.version) + (is_whole ? "/" : "/.") + part.file;
 }
@@ -136,7 +136,7 @@ absl::StatusOr<ReceivedWeights::Version*> ReceivedWeights::Touch(const std::stri
   return &versions_.back();
 }
 
-absl::StatusOr<int64_t> ReceivedWeights::Put(const WeightPart& part, int64_t model_bytes) {
+absl::StatusOr<int64_t> ReceivedWeights::Put(const WeightFilePart& part, int64_t model_bytes) {
   TAOPD_RETURN_IF_ERROR(CheckPart(part));
   const auto known = Find(part.version);
   const Sizes files = known == versions_.end() ? Sizes() : known->file_bytes;

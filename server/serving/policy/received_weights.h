@@ -19,8 +19,8 @@
 
 namespace taopd {
 
-// The fields of PutWeightsRequest.
-struct WeightPart {
+// A part of a file of weights: the fields of PutWeightsRequest.
+struct WeightFilePart {
   std::string version;
   std::string file;
   int64_t offset = 0;
@@ -36,7 +36,7 @@ absl::Status CheckPlainName(const char* field, const std::string& name);
 // Not thread-safe.
 class ReceivedWeights {
  public:
-  // The largest WeightPart::data.
+  // The largest WeightFilePart::data.
   static constexpr int64_t kMaxPartBytes = int64_t{16} << 20;
   // Besides the current weights: one that is being sent and one that was abandoned.
   static constexpr size_t kMaxVersions = 2;
@@ -55,7 +55,7 @@ class ReceivedWeights {
   // Stores a part of a file for a model of `model_bytes`. If the size of the file differs from
   // before, the file starts over. Returns how many bytes of the file have arrived. The errors are
   // those of policy.proto.
-  absl::StatusOr<int64_t> Put(const WeightPart& part, int64_t model_bytes);
+  absl::StatusOr<int64_t> Put(const WeightFilePart& part, int64_t model_bytes);
   // Returns the directory with the files of a version, or NOT_FOUND if no part of it has arrived.
   absl::StatusOr<std::string> DirectoryOf(const std::string& version) const;
   // Removes all files. Files that are mapped stay readable.
@@ -75,7 +75,7 @@ class ReceivedWeights {
   void Remove(const Version& version);
   absl::Status MakeOwnDirectory();
   std::string PathOf(const std::string& version) const { return dir_ + "/" + version; }
-  std::string PathOf(const WeightPart& part, bool is_whole = true) const;
+  std::string PathOf(const WeightFilePart& part, bool is_whole = true) const;
 
   const std::string parent_;
   std::string dir_;              // empty until a part comes

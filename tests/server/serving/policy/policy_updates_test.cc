@@ -77,7 +77,7 @@ class PolicyUpdatesTest : public ::testing::Test {
     request.score.emplace();
     model->engine->Submit(request, box_.Done(key));
   }
-  WeightPart Part(const std::string& content, int64_t offset, std::string_view data) {
+  WeightFilePart Part(const std::string& content, int64_t offset, std::string_view data) {
     return {.version = "v",
             .file = "model.safetensors",
             .offset = offset,
@@ -168,23 +168,23 @@ TEST_F(PolicyUpdatesTest, AFailedReplacementRefusesWorkUntilTheNextOne) {
 TEST_F(PolicyUpdatesTest, FilesArriveInPartsAndGoOnWhereTheyEnded) {
   const std::string content = "0123456789";
   const std::string_view view = content;
-  ASSERT_OK_AND_ASSIGN(int64_t next, updates_->PutPart(Part(content, 0, "")));
+  ASSERT_OK_AND_ASSIGN(int64_t next, updates_->PutFilePart(Part(content, 0, "")));
   EXPECT_EQ(next, 0);
-  ASSERT_OK_AND_ASSIGN(next, updates_->PutPart(Part(content, 0, view.substr(0, 4))));
+  ASSERT_OK_AND_ASSIGN(next, updates_->PutFilePart(Part(content, 0, view.substr(0, 4))));
   EXPECT_EQ(next, 4);
   // Out of order, and once more.
-  EXPECT_ERROR(updates_->PutPart(Part(content, 6, view.substr(6))), kOutOfRange, "offset 6");
-  EXPECT_ERROR(updates_->PutPart(Part(content, 0, view.substr(0, 4))), kOutOfRange,
+  EXPECT_ERROR(updates_->PutFilePart(Part(content, 6, view.substr(6))), kOutOfRange, "offset 6");
+  EXPECT_ERROR(updates_->PutFilePart(Part(content, 0, view.substr(0, 4))), kOutOfRange,
                "4 of its 10 bytes have arrived");
   // Damaged on its way.
-  WeightPart damaged = Part(content, 4, view.substr(4));
+  WeightFilePart damaged = Part(content, 4, view.substr(4));
   damaged.data = "456x89";
-  EXPECT_ERROR(updates_->PutPart(damaged), kDataLoss, "model.safetensors");
+  EXPECT_ERROR(updates_->PutFilePart(damaged), kDataLoss, "model.safetensors");
   // Not yet whole.
   EXPECT_ERROR(Set(UpdateOf("v", content)), kNotFound, "");
-  ASSERT_OK_AND_ASSIGN(next, updates_->PutPart(Part(content, 0, "")));
+  ASSERT_OK_AND_ASSIGN(next, updates_->PutFilePart(Part(content, 0, "")));
   EXPECT_EQ(next, 4);
-  ASSERT_OK_AND_ASSIGN(next, updates_->PutPart(Part(content, 4, view.substr(4))));
+  ASSERT_OK_AND_ASSIGN(next, updates_->PutFilePart(Part(content, 4, view.substr(4))));
   EXPECT_EQ(next, 10);
   EXPECT_ERROR(Set(UpdateOf("v", "another content")), kDataLoss, "tensor t");
   ASSERT_OK(Set(UpdateOf("v", content)));

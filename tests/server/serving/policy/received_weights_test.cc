@@ -18,12 +18,13 @@ class ReceivedWeightsTest : public ::testing::Test {
   absl::StatusOr<int64_t> Put(const std::string& version, const std::string& file,
                               const std::string& data, int64_t offset = 0,
                               std::optional<int64_t> file_bytes = std::nullopt) {
-    const WeightPart part = {.version = version,
-                             .file = file,
-                             .offset = offset,
-                             .file_bytes = file_bytes.value_or(static_cast<int64_t>(data.size())),
-                             .data = data,
-                             .sha256 = Sha256Hex(data)};
+    const WeightFilePart part = {
+        .version = version,
+        .file = file,
+        .offset = offset,
+        .file_bytes = file_bytes.value_or(static_cast<int64_t>(data.size())),
+        .data = data,
+        .sha256 = Sha256Hex(data)};
     return received_->Put(part, kModelBytes);
   }
   std::string ReadReceived(const std::string& version, const std::string& file) {
