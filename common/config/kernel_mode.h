@@ -2,20 +2,19 @@
 // LibTorch. common/model/kernel_setup.h acts on them.
 #pragma once
 
-#include <string>
-#include <vector>
+#include "common/config/settings.h"
 
 namespace taopd {
 
-// The project's own kernels. On a GPU, only those that pass a check at the start.
-inline constexpr char kKernelsAuto[] = "auto";
-// Compositions of LibTorch operations instead of the project's own kernels, on every device.
-inline constexpr char kKernelsComposed[] = "composed";
-// All of the project's own kernels, without a check.
-inline constexpr char kKernelsCustom[] = "custom";
-
-inline std::vector<std::string> KernelModes() {
-  return {kKernelsAuto, kKernelsComposed, kKernelsCustom};
+enum class KernelMode {
+  kAuto,      // the project's own kernels; on a GPU, only those that pass a check at the start
+  kComposed,  // compositions of LibTorch operations instead of them, on every device
+  kCustom,    // all of the project's own kernels, without a check
+};
+inline EnumNames<KernelMode> NamesOf(KernelMode) {
+  return {{KernelMode::kAuto, "auto"},
+          {KernelMode::kComposed, "composed"},
+          {KernelMode::kCustom, "custom"}};
 }
 
 }  // namespace taopd

@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/config/kernel_mode.h"
 #include "common/engine/engine_request.h"
 #include "common/engine/engine_stats.h"
 #include "common/memory/cuda_graph_options.h"
@@ -81,8 +82,7 @@ struct EngineOptions {
   // The CUDA graphs that replay decode steps. They are captured when the engine is made. With kAuto
   // the engine runs without them if that fails. UsesCudaGraphs says when they are possible.
   CudaGraphOptions cuda_graphs;
-  // One of KernelModes() (common/config/kernel_mode.h), for LoadEngine.
-  std::string kernels = "auto";
+  KernelMode kernels = KernelMode::kAuto;  // for LoadEngine
   // The part of the device's memory that LoadEngine's memory plan may use.
   MemoryLimits memory;
 

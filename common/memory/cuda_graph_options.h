@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include "common/base/status.h"
 #include "common/config/kernel_mode.h"
@@ -34,8 +33,8 @@ struct CudaGraphOptions {
 };
 
 // Returns INVALID_ARGUMENT if no engine with these options can capture decode steps, on any device.
-inline absl::Status CheckCanCapture(const std::string& kernels, int64_t tensor_parallel_size) {
-  if (kernels == kKernelsComposed) {
+inline absl::Status CheckCanCapture(KernelMode kernels, int64_t tensor_parallel_size) {
+  if (kernels == KernelMode::kComposed) {
     return InvalidArgument("kernels = composed has no kernel that a graph can replay");
   }
   if (tensor_parallel_size > 1) {

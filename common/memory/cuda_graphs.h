@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "common/base/status.h"
@@ -39,7 +38,7 @@ struct CaptureConditions {
   DataType dtype = DataType::kBFloat16;
   bool on_cpu = false;
   bool scores_only = false;
-  std::string kernels;  // one of KernelModes()
+  KernelMode kernels = KernelMode::kAuto;
   int64_t tensor_parallel_size = 1;
 };
 // Returns whether decode steps are captured. Returns INVALID_ARGUMENT if the model or the

@@ -60,7 +60,7 @@ struct EnginePlanInput {
   int64_t head_workspace_bytes = 0;
   int64_t kv_cache_bytes = kAutoKvCache;  // 0: the engine only scores
   CudaGraphOptions cuda_graphs;
-  std::string kernels;
+  KernelMode kernels = KernelMode::kAuto;
   int64_t tensor_parallel_size = 1;  // `config` is already one process's part of the model
 };
 

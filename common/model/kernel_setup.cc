@@ -74,10 +74,10 @@ absl::Status CheckOnDevice(const SelfCheckShape& shape) {
 absl::Status SetUpKernels(const KernelUse& use,
                           const std::function<absl::StatusOr<ModelConfig>()>& read_config) {
   TAOPD_ASSIGN_OR_RETURN(const at::Device device, ParseDevice(use.device));
-  const bool is_composed = use.kernels == kKernelsComposed;
+  const bool is_composed = use.kernels == KernelMode::kComposed;
   UseKernels(is_composed ? KernelChoice::Composed() : KernelChoice::Custom());
   num_left_out = 0;
-  if (use.kernels != kKernelsAuto || device.is_cpu()) return absl::OkStatus();
+  if (use.kernels != KernelMode::kAuto || device.is_cpu()) return absl::OkStatus();
 #ifdef TAOPD_CUDA
   TAOPD_ASSIGN_OR_RETURN(const ModelConfig config, read_config());
   TAOPD_ASSIGN_OR_RETURN(const SelfCheckShape shape, ShapeOf(config, use, device));

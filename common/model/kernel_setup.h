@@ -13,11 +13,11 @@ namespace taopd {
 
 // The use of a model by the process, which decides which kernels are checked on which shapes.
 struct KernelUse {
-  std::string kernels = kKernelsAuto;  // one of KernelModes()
-  std::string device = "auto";         // as DecoderOptions::device
-  std::string dtype = "auto";          // as DecoderOptions::dtype
-  int64_t max_len = 0;                 // of a sequence; 0: what the model allows
-  int32_t top_k = 0;                   // of scores or supports
+  KernelMode kernels = KernelMode::kAuto;
+  std::string device = "auto";  // as DecoderOptions::device
+  std::string dtype = "auto";   // as DecoderOptions::dtype
+  int64_t max_len = 0;          // of a sequence; 0: what the model allows
+  int32_t top_k = 0;            // of scores or supports
   bool trains = false;
 };
 

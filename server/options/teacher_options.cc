@@ -230,8 +230,7 @@ void TeacherOptions::DeclareEngine(SettingTable& keys) {
   keys.Add("kernels", &kernels,
            "Kernels of this project, or compositions of LibTorch operations that compute the same: "
            "custom, composed, or auto, which means custom on a CPU and, on a GPU, those kernels "
-           "that agree with their composition and are not slower in a check at the start.",
-           OneOf(KernelModes()));
+           "that agree with their composition and are not slower in a check at the start.");
   keys.Add("generation_config", &generation_config,
            "Where the sampling defaults of requests come from. auto takes temperature, top_p, "
            "top_k, min_p and repetition_penalty from the model's generation_config.json. vllm "

@@ -56,7 +56,7 @@ struct TeacherOptions {
   CudaGraphUse cuda_graphs = CudaGraphUse::kAuto;
   int64_t max_cudagraph_capture_size = 0;
   int64_t max_seq_len_to_capture = CudaGraphOptions().max_seq_len;
-  std::string kernels = kKernelsAuto;
+  KernelMode kernels = KernelMode::kAuto;
   std::string generation_config = "auto";
   std::string tool_call_parser = "none";
   double gpu_memory_utilization = kDefaultMemoryShare;

@@ -39,8 +39,7 @@ void ProcessConfig::DeclareProcess(SettingTable& keys) {
       "kernels", &kernels,
       "Kernels of this project, or compositions of LibTorch operations that compute the same: "
       "custom, composed, or auto, which means custom on a CPU and, on a GPU, those kernels that "
-      "agree with their composition and are not slower in a check at the start.",
-      OneOf(KernelModes()));
+      "agree with their composition and are not slower in a check at the start.");
   keys.AddMutable("num_threads", &num_threads,
                   "Number of threads that compute. 0 means one per core.", AtLeast<int64_t>(0));
   keys.AddMutable("host", &host, "Address on which the HTTP port is opened.", NotEmpty());

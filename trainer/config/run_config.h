@@ -45,7 +45,7 @@ struct ProcessConfig : ControlConfig {
   int64_t keep_checkpoints = 2;
   PlanPolicy disk_plan = PlanPolicy::kWarn;
   std::string device = "auto";
-  std::string kernels = kKernelsAuto;
+  KernelMode kernels = KernelMode::kAuto;
   int64_t num_threads = 0;
   void DeclareProcess(SettingTable& keys);
 };

@@ -74,8 +74,8 @@ TEST(UsesCudaGraphs, RefusesWhatCannotBeCapturedUnlessItMayDoWithout) {
   expect(dense, {}, "");
   expect(dense, {.on_cpu = true}, "need a CUDA device");
   expect(dense, {.scores_only = true}, "only scores");
-  expect(dense, {.kernels = kKernelsComposed}, "kernels = composed");
-  expect(dense, {.kernels = kKernelsCustom}, "");
+  expect(dense, {.kernels = KernelMode::kComposed}, "kernels = composed");
+  expect(dense, {.kernels = KernelMode::kCustom}, "");
   expect(dense, {.tensor_parallel_size = 2}, "tensor_parallel_size 2: must be 1");
   expect(dense, {.dtype = DataType::kFloat16}, "float16");
   ModelConfig odd = dense;

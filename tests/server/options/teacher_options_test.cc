@@ -140,6 +140,7 @@ TEST(TeacherOptionsTest, BadUsageNamesTheFlagAndExits64) {
       {"--model m --api-key k\x01", "api_key: a key must be printable ASCII without spaces"},
       {"--model m --generation-config /dir", "generation_config"},
       {"--model m --cuda-graphs on", "cuda_graphs = on: must be one of auto, true, false"},
+      {"--model m --kernels aten", "kernels = aten: must be one of auto, composed, custom"},
   });
 }
 
