@@ -4,7 +4,7 @@
 
 #include "kernels/cpu/gemm/amx_tiles_isa.h"
 
-#ifdef __AMX_BF16__
+#ifdef TAOPD_PAIRS_BY_AMX
 
 // The first factor of AddTransposedAmx: tile (r / 32, m / 16) has the 32 numbers of its rows of A
 // for each of its 16 columns, tiles[((r / 32 * 4 + m / 16) * 16 + m % 16) * 32 + r % 32].

@@ -4,7 +4,7 @@
 
 #include "kernels/cpu/gemm/amx_tiles_isa.h"
 
-#ifdef __AMX_BF16__
+#ifdef TAOPD_PAIRS_BY_AMX
 
 // All rows of a call are multiplied by this many steps of a panel before the next steps. Few rows
 // wait for the weights, so those of a coded panel are multiplied soon after they are expanded.

@@ -9,7 +9,7 @@
 // input after the last is a zero in a copy: a product with it adds nothing to a sum.
 #pragma once
 
-#ifdef __AMX_BF16__
+#ifdef TAOPD_PAIRS_BY_AMX
 
 constexpr int64_t kAmxRows = 16;               // of a register
 constexpr int64_t kAmxSteps = 16;              // of pairs, per instruction

@@ -87,7 +87,7 @@ void MultiplyPlain(const typename Products::X* x, int64_t x_stride, const void* 
 #include "kernels/cpu/gemm/amx_gradients_isa.h"
 #include "kernels/cpu/gemm/amx_products_isa.h"
 
-#if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
+#ifdef TAOPD_PAIRS_BY_AVX512
 
 // Computes kRows rows and all outputs of a coded panel, from the expander's position on. The
 // weights are expanded in registers, which costs almost nothing compared with the products, except
@@ -162,8 +162,9 @@ void MultiplyCoded(const typename Products::X* x, int64_t x_stride, const CodedP
   }
 }
 
-#elif !defined(__AMX_BF16__)
+#else
 
+// Expands the steps of a block into memory before they are multiplied.
 template <typename Products>
 void MultiplyCoded(const typename Products::X* x, int64_t x_stride, const CodedPanel* panels,
                    int64_t num_m, int64_t num_n, int64_t num_k, float* c, int64_t c_stride,
@@ -195,20 +196,14 @@ template <typename Products>
 void Multiply(const typename Products::X* x, int64_t x_stride, typename Products::Panels panels,
               int64_t num_m, int64_t num_n, int64_t num_k, float* c, int64_t c_stride,
               bool accumulate) {
-#ifndef __AMX_BF16__
-  if constexpr (Products::kInputs == 2) {
-    if (panels.coded != nullptr) {
-      MultiplyCoded<Products>(x, x_stride, panels.coded, num_m, num_n, num_k, c, c_stride,
-                              accumulate);
-      return;
-    }
-    MultiplyPlain<Products>(x, x_stride, panels.plain, num_m, num_n, num_k, c, c_stride,
-                            accumulate);
-    return;
-  }
-#endif
   if constexpr (Products::kInputs == 1) {
     MultiplyPlain<Products>(x, x_stride, panels, num_m, num_n, num_k, c, c_stride, accumulate);
+  } else if (panels.coded != nullptr) {
+    MultiplyCoded<Products>(x, x_stride, panels.coded, num_m, num_n, num_k, c, c_stride,
+                            accumulate);
+  } else {
+    MultiplyPlain<Products>(x, x_stride, panels.plain, num_m, num_n, num_k, c, c_stride,
+                            accumulate);
   }
 }
 
@@ -241,7 +236,7 @@ TileSums<typename Products::X> AddingTile(int64_t x_step, int64_t c_stride) {
   return tile;
 }
 
-#if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
+#ifdef TAOPD_PAIRS_BY_AVX512
 void AddTransposedOfPairs(const Bfloat16Bits* a, const Bfloat16Bits* b, int64_t num_r,
                           int64_t num_m, int64_t num_n, float* c, int64_t c_stride) {
   constexpr int64_t kStepElements = kWidth * PairProducts::kInputs;
@@ -253,6 +248,8 @@ void AddTransposedOfPairs(const Bfloat16Bits* a, const Bfloat16Bits* b, int64_t 
     AddSteps<PairProducts>(&tile, a + step * kStepElements, num_m, num_n, c);
   }
 }
+
+int64_t ElementsOfPairPanel(int64_t num_r) { return RoundUp(num_r, 2) * kWidth; }
 #endif
 
 // Copies one row of a panel. GCC makes a call of a loop that copies, which takes longer than the
@@ -296,23 +293,19 @@ void AddAndRound(const float* from, const float* bias, int64_t num, Bfloat16Bits
   for (int64_t i = 0; i < num; ++i) Put(bias == nullptr ? from[i] : from[i] + bias[i], to + i);
 }
 
-#if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
-int64_t ElementsOfPairPanel(int64_t num_r) { return RoundUp(num_r, 2) * kWidth; }
-#endif
-
 constexpr PackedGemm TableOfSet() {
   PackedGemm table{};
   // A multiple of every tile's rows.
   table.row_tile = 12;
   table.row_block = 96;
-#if defined(__AMX_BF16__)
+#if defined(TAOPD_PAIRS_BY_AMX)
   table.row_tile = kAmxRowBlock;
   table.row_block = 12 * kAmxRowBlock;
   table.multiply_pairs = MultiplyAmx;
   table.add_transposed_pairs = AddTransposedAmx;
   table.pack_first_factor = PackAmxFactor;
   table.first_factor_elements = ElementsOfAmxFactor;
-#elif defined(__AVX512BF16__)
+#elif defined(TAOPD_PAIRS_BY_AVX512)
   table.multiply_pairs = Multiply<PairProducts>;
   table.add_transposed_pairs = AddTransposedOfPairs;
   table.pack_first_factor = PackPairRows;
