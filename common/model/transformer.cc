@@ -219,7 +219,7 @@ at::Tensor TransformerDecoder::MlpOfLayer(size_t i, const at::Tensor& x_TH,
                                        : MlpBlock(x_TH, layer, packed);
 }
 
-bool TransformerDecoder::SharesPrefixes() const { return HasCpuProducts(weights_.final_norm_H); }
+bool TransformerDecoder::SharesPrefixes() const { return HasCpuProducts(device(), dtype()); }
 
 // The data that the layers of one Forward share. The parts that the backward pass computes again
 // keep it alive.

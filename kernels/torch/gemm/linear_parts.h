@@ -18,11 +18,14 @@
 
 namespace taopd {
 
-// Returns whether these functions handle tensors like x: float32 and bfloat16 on the CPU, if the
-// process uses the kernels.
-inline bool HasCpuProducts(const at::Tensor& x) {
-  return x.is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16) &&
+// Returns whether these functions handle tensors of a device and a type: float32 and bfloat16 on
+// the CPU, if the process uses the kernels.
+inline bool HasCpuProducts(at::Device device, at::ScalarType type) {
+  return device.is_cpu() && (type == at::kFloat || type == at::kBFloat16) &&
          UsesCustom(KernelKind::kLinear);
+}
+inline bool HasCpuProducts(const at::Tensor& x) {
+  return HasCpuProducts(x.device(), x.scalar_type());
 }
 
 // Returns y [M, N] = x [M, K] times the weights, plus their biases, in x's type. `packed` contains
