@@ -206,8 +206,7 @@ SumAndNorm TransformerDecoder::RunLayer(size_t i, const SumAndNorm& x,
 template <typename AttentionBlock, typename MlpBlock>
 at::Tensor TransformerDecoder::RunLayers(const at::Tensor& ids_T, const AttentionBlock& attention,
                                          const MlpBlock& mlp) const {
-  SumAndNorm x = {Embed(ids_T), at::Tensor()};
-  x.normed_NH = RmsNorm(x.sum_NH, NormBefore(0), config().rms_norm_eps);
+  SumAndNorm x = WithFirstNorm(Embed(ids_T));
   for (size_t i = 0; i < weights_.layers.size(); ++i) x = RunLayer(i, x, attention, mlp);
   return x.normed_NH;
 }
@@ -313,7 +312,7 @@ at::Tensor TransformerDecoder::Forward(const PackedBatch& batch, const ForwardOp
   };
   const auto pass = std::make_shared<const ForwardPass>(this, batch);
   SumAndNorm x = marked({Embed(batch.token_ids_T), at::Tensor()}, 0);
-  x.normed_NH = RmsNorm(x.sum_NH, NormBefore(0), config().rms_norm_eps);
+  x = WithFirstNorm(x.sum_NH);
   for (size_t i = 0; i < weights_.layers.size(); ++i) {
     // The norm after layer i belongs to the next layer.
     x = marked(x, i + 1);

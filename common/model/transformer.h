@@ -78,6 +78,10 @@ class TransformerDecoder final : public Decoder {
   SumAndNorm RunLayer(size_t i, const SumAndNorm& x, const AttentionBlock& attention,
                       const MlpBlock& mlp) const;
   at::Tensor Embed(const at::Tensor& ids_T) const;
+  // Returns the input of the first layer.
+  SumAndNorm WithFirstNorm(const at::Tensor& embedded_TH) const {
+    return {embedded_TH, RmsNorm(embedded_TH, NormBefore(0), config().rms_norm_eps)};
+  }
   const at::Tensor& NormBefore(size_t layer) const;
   // `packed` is the layer's current weights, or null.
   at::Tensor MlpOfLayer(size_t i, const at::Tensor& x_TH, const PackedLayer* packed) const;
