@@ -328,9 +328,10 @@ at::Tensor TransformerDecoder::Infer(const PagedBatch& batch, KvPages* pages) {
   }
   const std::shared_ptr<PackedWeights> packed = UpToDateWeights();
   if (packed == nullptr) return InferPlain(batch, pages);
-  if (!few_weights_ || group_ != nullptr || batch.inputs != nullptr) {
-    return InferPacked(batch, pages, *packed);
-  }
+  // The processes of a group add up their sums in one order, which threads would not keep. A batch
+  // with inputs lists no sequences between which it could be cut.
+  const bool may_be_cut = few_weights_ && group_ == nullptr && batch.inputs == nullptr;
+  if (!may_be_cut) return InferPacked(batch, pages, *packed);
   const std::vector<PagedBatch> parts = PartsOf(batch, NumAvailableThreads());
   if (parts.size() == 1) return InferPacked(batch, pages, *packed);
   std::vector<at::Tensor> hidden(parts.size());
