@@ -17,12 +17,15 @@ namespace taopd {
     if (!(condition)) ::taopd::CheckFailed(__FILE__, __LINE__, #condition); \
   } while (false)
 
-#define TAOPD_CHECK_OP(a, op, b)                                                                 \
-  do {                                                                                           \
-    if (!((a)op(b))) {                                                                           \
-      ::taopd::CheckFailed(__FILE__, __LINE__,                                                   \
-                           ::taopd::Concat(#a " " #op " " #b " (", (a), " against ", (b), ")")); \
-    }                                                                                            \
+#define TAOPD_CHECK_OP(a, op, b)                                                            \
+  do {                                                                                      \
+    const auto& checked_a = (a);                                                            \
+    const auto& checked_b = (b);                                                            \
+    if (!(checked_a op checked_b)) {                                                        \
+      ::taopd::CheckFailed(                                                                 \
+          __FILE__, __LINE__,                                                               \
+          ::taopd::Concat(#a " " #op " " #b " (", checked_a, " against ", checked_b, ")")); \
+    }                                                                                       \
   } while (false)
 
 #define TAOPD_CHECK_EQ(a, b) TAOPD_CHECK_OP(a, ==, b)
