@@ -1,6 +1,5 @@
 #include "common/base/run_main.h"
 
-#include <sanitizer/lsan_interface.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -10,6 +9,9 @@
 #include <string_view>
 
 #include "common/base/exit_code.h"
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/lsan_interface.h>
+#endif
 
 namespace taopd {
 namespace {
