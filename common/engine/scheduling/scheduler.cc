@@ -64,24 +64,26 @@ StepPlan Scheduler::ScheduleUncached() {
   }
   // Sequences that the pool could hold take turns: each client has one of them before any has two.
   std::set<std::string> had_turn;
+  const auto fits = [&](const Sequence& sequence) {
+    return draft.plan.rows.empty() || sequence.num_rows_needed() <= draft.budget;
+  };
   const auto accepts = [&](const Sequence& sequence) {
-    return MayRunUncached(sequence) && (!sequence.generates() || num_slots > 0) &&
-           (draft.plan.rows.empty() || sequence.num_rows_needed() <= draft.budget) &&
+    return MayRunUncached(sequence) && (!sequence.generates() || num_slots > 0) && fits(sequence) &&
            !had_turn.contains(sequence.request.client);
+  };
+  const auto next_in_turn = [&] {
+    Sequence* const next = waiting_.NextUncached(accepts);
+    if (next != nullptr || had_turn.empty()) return next;
+    had_turn.clear();
+    return waiting_.NextUncached(accepts);
   };
   Sequence* const overdue = NoteWaitOfOldest();
   const bool starts_overdue = overdue != nullptr && overdue->scheduling.uncached;
-  Sequence* next = starts_overdue ? overdue : waiting_.NextUncached(accepts);
-  while (next != nullptr) {
-    const int64_t num_rows = next->num_rows_needed();
-    if (!draft.plan.rows.empty() && num_rows > draft.budget) break;
+  for (Sequence* next = starts_overdue ? overdue : next_in_turn(); next != nullptr && fits(*next);
+       next = next_in_turn()) {
     if (!next->scheduling.uncached) had_turn.insert(next->request.client);
-    MoveToRunning(next, num_rows, /*uncached=*/true);
+    MoveToRunning(next, next->num_rows_needed(), /*uncached=*/true);
     add(next);
-    next = waiting_.NextUncached(accepts);
-    if (next != nullptr || had_turn.empty()) continue;
-    had_turn.clear();
-    next = waiting_.NextUncached(accepts);
   }
   return std::move(draft.plan);
 }
