@@ -49,7 +49,7 @@ class HeadChunk {
   std::string Forward(int64_t begin, int64_t place, int64_t num) {
     const int64_t stride = LogitsStride(problem_.vocab_size);
     std::string error = Matmul(problem_.dtype, num, problem_.vocab_size, problem_.hidden_size,
-                               {Hidden(begin), problem_.hidden_stride, false}, LmHead(true), 0,
+                               {Hidden(begin), problem_.hidden_stride}, LmHead(true), /*beta=*/0,
                                buffers_.logits, stride, buffers_.matmul_scratch, context_);
     if (!error.empty()) return error;
     Element* e = mode_.dense ? static_cast<Element*>(buffers_.e) + place * stride : nullptr;
@@ -98,8 +98,8 @@ class HeadChunk {
     std::string error;
     if (result_.d_hidden_NH != nullptr) {
       error = Matmul(problem_.dtype, num_rows, hidden_size, problem_.vocab_size,
-                     {buffers_.e, stride, false}, LmHead(false), 0, buffers_.d_hidden, hidden_size,
-                     buffers_.matmul_scratch, context_);
+                     {buffers_.e, stride}, LmHead(false), /*beta=*/0, buffers_.d_hidden,
+                     hidden_size, buffers_.matmul_scratch, context_);
       if (!error.empty()) return error;
       error = Launch("scale d hidden", ScaleRows<float, Element>, num_rows, 256, context_.stream,
                      buffers_.d_hidden, hidden_size, buffers_.row_scale, hidden_size,
@@ -113,8 +113,8 @@ class HeadChunk {
                    hidden_size);
     if (!error.empty()) return error;
     return Matmul(problem_.dtype, problem_.vocab_size, hidden_size, num_rows,
-                  {buffers_.e, stride, true}, {scaled, hidden_size, false}, 1, result_.d_lm_head_VH,
-                  hidden_size, buffers_.matmul_scratch, context_);
+                  {buffers_.e, stride, /*transposed=*/true}, {scaled, hidden_size}, /*beta=*/1,
+                  result_.d_lm_head_VH, hidden_size, buffers_.matmul_scratch, context_);
   }
 
   std::string SparseGradient(int64_t begin, int64_t num_rows) {

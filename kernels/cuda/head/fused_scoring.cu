@@ -104,9 +104,9 @@ std::string FusedScoring(const FusedScoringProblem& problem, const FusedScoringR
     const void* hidden = static_cast<const char*>(problem.hidden_NH) +
                          begin * problem.hidden_stride * SizeOf(problem.dtype);
     error = Matmul(problem.dtype, num, problem.vocab_size, problem.hidden_size,
-                   {hidden, problem.hidden_stride, false},
-                   {problem.lm_head_VH, problem.lm_head_stride, true}, 0, args.logits, stride,
-                   scratch, context);
+                   {hidden, problem.hidden_stride},
+                   {problem.lm_head_VH, problem.lm_head_stride, /*transposed=*/true}, /*beta=*/0,
+                   args.logits, stride, scratch, context);
     if (!error.empty()) return error;
     args.sampled_ids = RowsFrom(problem.sampled_ids_N, begin);
     args.candidate_ids = RowsFrom(problem.candidate_ids_NM, begin, problem.num_candidates);
