@@ -1,4 +1,4 @@
-"""deploy/quickstart's flow, with stubs for the programs: what it prepares, keeps, starts, ends and reports."""
+"""The flow of deploy/quickstart and deploy/sweep, with stubs for the programs: what it prepares, keeps, starts, ends and reports."""
 
 import json
 import os
