@@ -69,7 +69,7 @@ class LabelsTest(unittest.TestCase):
         shutil.copy(ROOT / "tests/run", self.tree / "tests/run")
         (self.tree / "tests/support/summarize_junit.py").touch()
         (self.tree / "build/cpu/build.ninja").touch()
-        write_script(self.tree / "deploy/setup", "")
+        write_script(self.tree / "deploy/setup", 'echo "$@" >setup_arguments')
         write_script(self.tree / "bin/cmake", 'echo "$@" >>cmake_arguments')
         write_script(self.tree / "bin/ctest", 'touch build/cpu/test-report.xml\nprintf "%s\\n" "$@" >arguments\n'
                                               'printf "%s" "$TMPDIR" >tmpdir')
@@ -104,6 +104,11 @@ class LabelsTest(unittest.TestCase):
             self.assertEqual(self.ctest_arguments(*arguments), ["-LE", "oracle|slow|vllm|clients"])
             self.assertEqual((self.tree / "cmake_arguments").read_text(), configured + "--build --preset cpu\n")
             (self.tree / "cmake_arguments").unlink()
+
+    def test_sets_up_unless_told_otherwise(self):
+        for arguments, is_set_up in ((("--no-setup",), False), ((), True)):
+            self.assertEqual(self.ctest_arguments(*arguments), ["-LE", "oracle|slow|vllm|clients"])
+            self.assertEqual((self.tree / "setup_arguments").exists(), is_set_up)
 
     def test_temporary_files_leave_nothing_in_memory(self):
         for given, label in (("", ()), ("", ("-L", "slow")), (str(self.tree), ())):
