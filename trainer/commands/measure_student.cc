@@ -1,12 +1,44 @@
 #include "trainer/commands/measure_student.h"
 
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "common/base/memory.h"
+#include "common/io/sha256.h"
 #include "trainer/eval/kl_evaluation.h"
 #include "trainer/eval/local_source.h"
 
 namespace taopd {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Returns the settings that determine the problems and the grading, by name.
+Json SettingsOfEvaluation(TrainConfig config) {
+  Json values = Json::object();
+  const SettingTable table = DescribeSettings(config);
+  for (const Setting& setting : table.settings()) {
+    const bool counts =
+        setting.path == "run.seed" || setting.path == "student.dtype" ||
+        (setting.path.starts_with("eval.") && setting.path != "eval.num_samples") ||
+        (setting.path.starts_with("data.") && !setting.path.starts_with("data.train") &&
+         setting.path != "data.val" && setting.path != "data.max_response_length" &&
+         setting.path != "data.shuffle");
+    if (counts) values[setting.path] = SettingText(setting.pointer);
+  }
+  return values;
+}
+
+}  // namespace
+
+absl::StatusOr<Json> DescribeQuestions(const TrainConfig& config) {
+  Json evaluation = SettingsOfEvaluation(config);
+  for (const std::string& path : config.data.val) {
+    TAOPD_ASSIGN_OR_RETURN(const std::string hash, Sha256OfFile(path));
+    evaluation["data"].push_back({{"file", path}, {"sha256", hash}});
+  }
+  return evaluation;
+}
 
 absl::StatusOr<EvalResult> MeasureStudent(const TrainConfig& config,
                                           const std::vector<PromptRecord>& records,

@@ -1,7 +1,8 @@
-// Runs the held-out evaluation of a student in this process.
+// Describes the held-out evaluation of a student, and runs it in this process.
 #pragma once
 
 #include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <vector>
 
 #include "common/base/status.h"
@@ -14,6 +15,9 @@
 #include "trainer/teacher/teacher_client.h"
 
 namespace taopd {
+
+// Describes the problems and the grading: the settings, and the bytes of data.val.
+absl::StatusOr<nlohmann::ordered_json> DescribeQuestions(const TrainConfig& config);
 
 // The model that is measured, and the parts that measure it.
 struct EvaluatedModel {

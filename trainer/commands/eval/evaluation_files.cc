@@ -6,29 +6,13 @@
 
 #include "common/base/log.h"
 #include "common/io/file.h"
-#include "common/io/sha256.h"
 #include "common/model/config/lora_config.h"
+#include "trainer/commands/measure_student.h"
 
 namespace taopd {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// Returns the settings that determine the problems and the grading, by name.
-Json SettingsOfEvaluation(TrainConfig config) {
-  Json values = Json::object();
-  const SettingTable table = DescribeSettings(config);
-  for (const Setting& setting : table.settings()) {
-    const bool counts =
-        setting.path == "run.seed" || setting.path == "student.dtype" ||
-        (setting.path.starts_with("eval.") && setting.path != "eval.num_samples") ||
-        (setting.path.starts_with("data.") && !setting.path.starts_with("data.train") &&
-         setting.path != "data.val" && setting.path != "data.max_response_length" &&
-         setting.path != "data.shuffle");
-    if (counts) values[setting.path] = SettingText(setting.pointer);
-  }
-  return values;
-}
 
 absl::Status AddWeightFiles(const std::string& dir, Json* evaluation) {
   TAOPD_ASSIGN_OR_RETURN(const auto names, ListDirectory(dir));
@@ -121,15 +105,6 @@ absl::Status WriteResults(const TrainConfig& config, const EvalRequest& request,
 }
 
 }  // namespace
-
-absl::StatusOr<Json> DescribeQuestions(const TrainConfig& config) {
-  Json evaluation = SettingsOfEvaluation(config);
-  for (const std::string& path : config.data.val) {
-    TAOPD_ASSIGN_OR_RETURN(const std::string hash, Sha256OfFile(path));
-    evaluation["data"].push_back({{"file", path}, {"sha256", hash}});
-  }
-  return evaluation;
-}
 
 absl::StatusOr<Json> DescribeEvaluation(const TrainConfig& config, const EvalRequest& request,
                                         const std::string& model) {

@@ -29,9 +29,6 @@ struct EvalRequest {
   std::string ResponsesPath() const;
 };
 
-// Describes the problems and the grading: the settings, and the bytes of data.val.
-absl::StatusOr<nlohmann::ordered_json> DescribeQuestions(const TrainConfig& config);
-
 // Describes everything that determines the responses of an evaluation: the settings, the bytes of
 // data.val, and the model. A server's model is described by URL and name, and a model directory by
 // the sizes and times of its weight files, because hashing the weights would take longer than many

@@ -5,7 +5,6 @@
 
 #include "common/base/log.h"
 #include "common/io/file.h"
-#include "trainer/commands/eval/evaluation_files.h"
 #include "trainer/commands/measure_student.h"
 #include "trainer/commands/train/setup/ranks.h"
 
