@@ -6,9 +6,9 @@
 
 #include "trainer/cli/config_flags.h"
 #include "trainer/cli/subcommand.h"
-#include "trainer/commands/prompts.h"
 #include "trainer/commands/sft/sft_data.h"
 #include "trainer/data/dataset_summary.h"
+#include "trainer/parts/prompts.h"
 
 namespace taopd {
 namespace {

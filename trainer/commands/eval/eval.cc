@@ -7,14 +7,14 @@
 #include "common/engine/torch_engine.h"
 #include "trainer/cli/config_flags.h"
 #include "trainer/cli/subcommand.h"
-#include "trainer/commands/connect_teacher.h"
-#include "trainer/commands/engine_options.h"
 #include "trainer/commands/eval/evaluation_files.h"
-#include "trainer/commands/measure_student.h"
-#include "trainer/commands/process.h"
-#include "trainer/commands/prompts.h"
 #include "trainer/eval/local_source.h"
+#include "trainer/eval/measure_student.h"
 #include "trainer/eval/openai/openai_source.h"
+#include "trainer/parts/connect_teacher.h"
+#include "trainer/parts/engine_options.h"
+#include "trainer/parts/process.h"
+#include "trainer/parts/prompts.h"
 
 namespace taopd {
 namespace {

@@ -7,7 +7,7 @@
 #include "common/base/log.h"
 #include "common/io/file.h"
 #include "common/model/config/lora_config.h"
-#include "trainer/commands/measure_student.h"
+#include "trainer/eval/measure_student.h"
 
 namespace taopd {
 namespace {

@@ -3,8 +3,8 @@
 
 #include "common/io/jsonl.h"
 #include "trainer/commands/generate/response_generator.h"
-#include "trainer/commands/prompts.h"
 #include "trainer/eval/openai/openai_client.h"
+#include "trainer/parts/prompts.h"
 
 namespace taopd {
 namespace {

@@ -1,6 +1,6 @@
 #include "trainer/commands/sft/sft_data.h"
 
-#include "trainer/commands/prompts.h"
+#include "trainer/parts/prompts.h"
 #include "trainer/run/exit_status.h"
 
 namespace taopd {

@@ -9,8 +9,8 @@
 #include "common/io/file.h"
 #include "trainer/cli/config_flags.h"
 #include "trainer/cli/subcommand.h"
-#include "trainer/commands/connect_teacher.h"
 #include "trainer/commands/teacher/teacher_flags.h"
+#include "trainer/parts/connect_teacher.h"
 #include "trainer/teacher/bench/teacher_bench.h"
 
 namespace taopd {

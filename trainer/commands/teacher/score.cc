@@ -10,12 +10,12 @@
 
 #include "trainer/cli/config_flags.h"
 #include "trainer/cli/subcommand.h"
-#include "trainer/commands/connect_teacher.h"
-#include "trainer/commands/process.h"
-#include "trainer/commands/prompts.h"
 #include "trainer/commands/teacher/teacher_flags.h"
 #include "trainer/data/prompt_reader.h"
 #include "trainer/data/row_reader.h"
+#include "trainer/parts/connect_teacher.h"
+#include "trainer/parts/process.h"
+#include "trainer/parts/prompts.h"
 #include "trainer/step/support.h"
 
 namespace taopd {

@@ -9,8 +9,8 @@
 #include "trainer/cli/config_flags.h"
 #include "trainer/cli/subcommand.h"
 #include "trainer/commands/catch_exceptions.h"
-#include "trainer/commands/train/setup/ranks.h"
-#include "trainer/commands/train/training_run.h"
+#include "trainer/loop/setup/ranks.h"
+#include "trainer/loop/training_run.h"
 
 namespace taopd {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
-#include "trainer/commands/prompts.h"
+#include "trainer/parts/prompts.h"
 
 namespace taopd::testing {
 namespace {

@@ -1,0 +1,64 @@
+// The distillation run of the subcommand train: its set-up and the loop over its steps. The parts
+// are listed in training_parts.h.
+//
+// One thread runs it. RunState carries the requests of other threads to the loop.
+#pragma once
+
+#include <vector>
+
+#include "trainer/loop/run_evaluations.h"
+#include "trainer/loop/run_guard.h"
+#include "trainer/loop/run_lifecycle.h"
+#include "trainer/loop/run_pipeline.h"
+#include "trainer/loop/step_report.h"
+#include "trainer/loop/training_parts.h"
+#include "trainer/step/train_step.h"
+
+namespace taopd {
+
+class TrainingRun {
+ public:
+  // `state` and `group` must outlive the object.
+  TrainingRun(TrainConfig config, RunState* state, ProcessGroup* group);
+
+  // Sets up and trains until the last step, a stop request or a failure. With mode.dry_run, one
+  // batch goes through a step and changes nothing. Call it once.
+  absl::Status Run(const StartMode& mode);
+
+ private:
+  // ---- Set-up: nothing of an old run changes before all of it has succeeded ----
+  // Returns whether the run is finished, with its last evaluation and its model, and stays as it
+  // is.
+  absl::StatusOr<bool> SetUp(const StartMode& mode);
+  absl::StatusOr<bool> IsFinished();
+  void Announce();
+
+  // With --dry-run: takes one batch through the first step of the run, with the same prompts,
+  // seeds, rollouts and scores, the same forward and backward pass, and the same memory, and prints
+  // what it measured. The learning rate is 0, and nothing is written, neither records nor a skipped
+  // mini-batch.
+  absl::Status DryRun();
+
+  // ---- The loop ----
+  absl::Status Loop();
+  absl::Status Step();
+  absl::StatusOr<StepResult> TrainOn(const std::vector<const PromptRecord*>& batch);
+  // Brings the average of a self teacher up to date after step `step` (1-based).
+  absl::Status AverageWeights(int64_t step);
+  void CountStep(const StepResult& result);
+  absl::Status StepFailed(const TrainState& before, const absl::Status& status);
+  // Puts state and position in the data back to where a step began.
+  absl::Status UndoStep(const TrainState& before);
+
+  TrainingParts parts_;
+  RunLifecycle lifecycle_;
+  RunEvaluations evaluations_;
+  RunPipeline pipeline_;
+  RunGuard guard_;
+  StepReport report_;
+  // While the guard may go back to a checkpoint, the weights and the optimizer's state may belong
+  // to two steps. After a failure then, nothing is saved.
+  bool may_go_back_ = false;
+};
+
+}  // namespace taopd
