@@ -10,7 +10,7 @@
 #include "common/config/settings.h"
 #include "common/config/yaml.h"
 #include "trainer/config/train_config.h"
-#include "trainer/control/run_state.h"
+#include "trainer/control/run_control.h"
 #include "trainer/run/exit_status.h"
 #include "trainer/run/resume/resume_check.h"
 #include "trainer/run/run_directory.h"
@@ -59,7 +59,7 @@ struct RunFlags {
   ConfigFlags config;
   StartMode mode;
   // Shared with the thread that takes the signals (StopOnSignals).
-  std::shared_ptr<RunState> state = std::make_shared<RunState>();
+  std::shared_ptr<RunControl> control = std::make_shared<RunControl>();
 
   // Adds --config and --set, and --resume, --allow-change and --overwrite.
   static std::shared_ptr<RunFlags> AddTo(CLI::App* app);

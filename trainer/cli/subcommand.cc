@@ -13,12 +13,12 @@
 namespace taopd {
 namespace {
 
-std::string SavedText(const RunState& state) {
-  const int64_t step = state.status().saved_step;
+std::string SavedText(const RunControl& control) {
+  const int64_t step = control.status().saved_step;
   return step < 0 ? "nothing is saved" : Concat("nothing newer than step ", step, " is saved");
 }
 
-void HandleSignals(const sigset_t& signals, RunState* state) {
+void HandleSignals(const sigset_t& signals, RunControl* control) {
   RepeatedSignals rule;
   while (true) {
     int signal = 0;
@@ -27,18 +27,18 @@ void HandleSignals(const sigset_t& signals, RunState* state) {
       case SignalAction::kStop:
         LogInfo(Concat("saving, then stopping; another signal after ",
                        RepeatedSignals::kSameRequestFor.count(), " s ends the run now: so far ",
-                       SavedText(*state)),
+                       SavedText(*control)),
                 {{"signal", signal}});
-        state->RequestStop(kExitStopped);
+        control->RequestStop(kExitStopped);
         break;
       case SignalAction::kSameRequest:
         break;
       case SignalAction::kEndImmediately:
-        if (state->status().phase == TrainerPhase::kWaitingForStorage) {
-          state->RequestStop(kExitStopped);  // it gives up its state and says what is saved
+        if (control->status().phase == TrainerPhase::kWaitingForStorage) {
+          control->RequestStop(kExitStopped);  // it gives up its state and says what is saved
           break;
         }
-        LogWarning(Concat("ending now: ", SavedText(*state)), {{"signal", signal}});
+        LogWarning(Concat("ending now: ", SavedText(*control)), {{"signal", signal}});
         _exit(kExitEndedImmediately);
     }
   }
@@ -56,9 +56,10 @@ void HandleSignalsWith(std::function<void(const sigset_t&)> handle) {
 
 }  // namespace
 
-void StopOnSignals(std::shared_ptr<RunState> state) {
-  HandleSignalsWith(
-      [state = std::move(state)](const sigset_t& signals) { HandleSignals(signals, state.get()); });
+void StopOnSignals(std::shared_ptr<RunControl> control) {
+  HandleSignalsWith([control = std::move(control)](const sigset_t& signals) {
+    HandleSignals(signals, control.get());
+  });
 }
 
 void EndOnSignals(std::string reason) {

@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-#include "trainer/control/run_state.h"
+#include "trainer/control/run_control.h"
 #include "trainer/run/exit_status.h"
 
 namespace CLI {
@@ -56,12 +56,12 @@ using ExceptionGuard = absl::Status (*)(const std::function<absl::Status()>& run
 int RunCommandLine(int argc, char** argv, std::span<const AddSubcommand> subcommands,
                    ExceptionGuard guard);
 
-// Makes the first SIGTERM or SIGINT ask `state` for a stop: the run is saved, the exit code is 75.
-// Others within five seconds are the same request (repeated_signals.h). A later one ends the
+// Makes the first SIGTERM or SIGINT ask `control` for a stop: the run is saved, and the exit code
+// is 75. Others within five seconds are the same request (repeated_signals.h). A later one ends the
 // process immediately with code 77, after a line that says which step is saved; a run that waits
 // for storage is asked again to stop instead. Call it before any other thread starts. The thread
-// that takes the signals shares `state` and never ends.
-void StopOnSignals(std::shared_ptr<RunState> state);
+// that takes the signals shares `control` and never ends.
+void StopOnSignals(std::shared_ptr<RunControl> control);
 
 // Makes SIGTERM or SIGINT end the process immediately with code 75, after a line that gives
 // `reason`, for a command that leaves nothing half done. Call it before any other thread starts.

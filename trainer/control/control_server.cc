@@ -82,8 +82,8 @@ class TimedServer final : public httplib::Server {
 
 class HttpControlServer final : public ControlServer {
  public:
-  HttpControlServer(const ControlServerOptions& options, RunState* state, ControlPages pages)
-      : state_(state),
+  HttpControlServer(const ControlServerOptions& options, RunControl* control, ControlPages pages)
+      : control_(control),
         token_(options.token),
         host_names_(options.host, options.allowed_hosts),
         pages_(std::move(pages)) {
@@ -162,7 +162,7 @@ class HttpControlServer final : public ControlServer {
 
   void AddPages() {
     server_.Get("/status", [this](const httplib::Request&, httplib::Response& response) {
-      response.set_content(StatusJson(state_->status()) + "\n", "application/json");
+      response.set_content(StatusJson(control_->status()) + "\n", "application/json");
     });
     server_.Get("/metrics", [this](const httplib::Request&, httplib::Response& response) {
       response.set_content(pages_.prometheus_text ? pages_.prometheus_text() : std::string(),
@@ -184,18 +184,18 @@ class HttpControlServer final : public ControlServer {
 
   void AddActions() {
     AddAction("/pause", [this] {
-      state_->RequestPause(true);
+      control_->RequestPause(true);
       return absl::OkStatus();
     });
     AddAction("/resume", [this] {
-      state_->RequestPause(false);
+      control_->RequestPause(false);
       return absl::OkStatus();
     });
     AddAction("/stop", [this] {
-      state_->RequestStop(kExitStoppedByUser);
+      control_->RequestStop(kExitStoppedByUser);
       return absl::OkStatus();
     });
-    AddAction("/save", [this] { return state_->RequestSave(); });
+    AddAction("/save", [this] { return control_->RequestSave(); });
   }
 
   static void Refuse(int status, const std::string& error, httplib::Response* response) {
@@ -262,7 +262,7 @@ class HttpControlServer final : public ControlServer {
     Refuse(503, std::string(report_.status().message()), response);
   }
 
-  RunState* const state_;
+  RunControl* const control_;
   const std::string token_;
   const HostNames host_names_;
   const ControlPages pages_;
@@ -279,11 +279,11 @@ class HttpControlServer final : public ControlServer {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Start(
-    const ControlServerOptions& options, RunState* state, ControlPages pages) {
+    const ControlServerOptions& options, RunControl* control, ControlPages pages) {
   if (options.http_port < 0 || options.http_port > 65535)
     return InvalidArgument("http_port ", options.http_port, " is outside [0, 65535]");
   if (options.host.empty()) return InvalidArgument("host is empty");
-  auto server = std::make_unique<HttpControlServer>(options, state, std::move(pages));
+  auto server = std::make_unique<HttpControlServer>(options, control, std::move(pages));
   TAOPD_RETURN_IF_ERROR(server->Listen(options.host, static_cast<int>(options.http_port)));
   return server;
 }

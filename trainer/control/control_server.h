@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "common/base/status.h"
-#include "trainer/control/run_state.h"
+#include "trainer/control/run_control.h"
 
 namespace taopd {
 
@@ -49,11 +49,12 @@ struct ControlPages {
 
 class ControlServer {
  public:
-  // Listens and serves on threads of its own. `state` must outlive the server. Returns UNAVAILABLE
-  // with host:port if it cannot listen there, and INVALID_ARGUMENT if the port is out of range or
-  // the host is empty.
+  // Listens and serves on threads of its own. `control` must outlive the server. Returns
+  // UNAVAILABLE with host:port if it cannot listen there, and INVALID_ARGUMENT if the port is out
+  // of range or the host is empty.
   static absl::StatusOr<std::unique_ptr<ControlServer>> Start(const ControlServerOptions& options,
-                                                              RunState* state, ControlPages pages);
+                                                              RunControl* control,
+                                                              ControlPages pages);
   // Stops serving.
   virtual ~ControlServer() = default;
   virtual int http_port() const = 0;

@@ -63,11 +63,11 @@ std::optional<EvalJournal> RunEvaluations::OpenJournal(int64_t step, double trai
 
 absl::Status RunEvaluations::OnWait(int64_t num_added) {
   TAOPD_RETURN_IF_ERROR(group_.health());
-  if (context_.run_state.stop_requested())
+  if (context_.run_control.stop_requested())
     return absl::CancelledError("asked to stop during an evaluation");
   // Every start makes progress by at least one response.
   if (num_added == 0 || !lifecycle_.wall_time().MustSaveNow(absl::Now())) return absl::OkStatus();
-  context_.run_state.RequestStop(kExitStoppedByUser);
+  context_.run_control.RequestStop(kExitStoppedByUser);
   return absl::CancelledError("trainer.max_wall_time_s has passed during an evaluation");
 }
 
@@ -116,7 +116,7 @@ absl::Status RunEvaluations::RunIfMissing() {
 absl::Status RunEvaluations::RunBlocking() {
   const absl::Time start = absl::Now();
   const int64_t step = run_.state().step;
-  context_.run_state.SetPhase(TrainerPhase::kEvaluating);
+  context_.run_control.SetPhase(TrainerPhase::kEvaluating);
   absl::StatusOr<EvalResult> result = Measure();
   wait_time_ += absl::Now() - start;
   context_.trace.Add("evaluation", start);
@@ -168,7 +168,7 @@ absl::Status RunEvaluations::RecordIfReady() {
 absl::Status RunEvaluations::Finish() {
   if (!beside_) return absl::OkStatus();
   const absl::Time start = absl::Now();
-  context_.run_state.SetPhase(TrainerPhase::kEvaluating);
+  context_.run_control.SetPhase(TrainerPhase::kEvaluating);
   while (!beside_->IsReady(absl::Seconds(1))) {
     if (const absl::Status status = OnWait(beside_->num_added()); !status.ok())
       beside_->Cancel(status);

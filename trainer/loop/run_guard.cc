@@ -14,7 +14,7 @@ RunGuard::RunGuard(const RunContext& context, RunLifecycle* lifecycle, RunEvalua
                    RunPipeline* pipeline)
     : context_(context), lifecycle_(*lifecycle), evaluations_(*evaluations), pipeline_(*pipeline) {
   lifecycle_.OnPrepare([this] {
-    if (!run_state_.pause_requested()) guard_.EndPause();
+    if (!run_control_.pause_requested()) guard_.EndPause();
     run_.checkpoints().SetFile("guard.json", guard_.State());
     if (!probe_.empty()) run_.checkpoints().SetFile("probe.json", WriteProbe(probe_));
     return pipeline_.KeepInFlight();
@@ -60,7 +60,7 @@ void RunGuard::RestorePause() {
   if (!guard_.pauses()) return;
   LogWarning("paused, as a guard had paused the run before it ended; POST /resume continues it",
              {{"step", run_.state().step}});
-  run_state_.RequestPause(true);
+  run_control_.RequestPause(true);
 }
 
 void RunGuard::ClearRollbackIntent() {
@@ -131,7 +131,7 @@ absl::Status RunGuard::Observe(const Metrics& metrics) {
     case GuardAction::kWarn:
       return absl::OkStatus();
     case GuardAction::kPause:
-      if (guard_.pauses()) run_state_.RequestPause(true);
+      if (guard_.pauses()) run_control_.RequestPause(true);
       return absl::OkStatus();
     case GuardAction::kStop:
       return lifecycle_.FailSaved(WithExitCode(kExitNumerics, Internal(describe())));
@@ -207,7 +207,7 @@ void RunGuard::LogRollback(const GuardAlarm& alarm, int64_t from_step, const std
               {"skipped_prompts", skipped},
               {"lr_factor", rollbacks_.lr_factor},
               {"rollbacks", rollbacks_.count}});
-  run_state_.Update([&](RunStatus& status) {
+  run_control_.Update([&](RunStatus& status) {
     status.step = to_step;
     status.last_checkpoint = path;
     status.saved_step = to_step;

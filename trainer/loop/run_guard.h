@@ -57,7 +57,7 @@ class RunGuard {
   const TrainConfig& config_ = context_.config;
   CheckpointedRun& run_ = context_.run;
   ProcessGroup& group_ = run_.group();
-  RunState& run_state_ = context_.run_state;
+  RunControl& run_control_ = context_.run_control;
   TrainingData& data_ = context_.data;
   const StepContext& step_context_ = context_.step_context;
   CollapseGuard guard_{config_.guard};

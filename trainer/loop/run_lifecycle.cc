@@ -43,7 +43,7 @@ absl::Status RunLifecycle::RestoreGood(int64_t good_step) {
 }
 
 void RunLifecycle::ShowBegin() {
-  run_state_.Update([&](RunStatus& status) {
+  run_control_.Update([&](RunStatus& status) {
     status.run_name = run_.options().name;
     status.total_steps = run_.options().total_steps;
     status.step = run_.state().step;
@@ -57,7 +57,7 @@ void RunLifecycle::ShowBegin() {
 void RunLifecycle::ShowStep(const Metrics& metrics) {
   step_time_.Add(metrics);
   const int64_t step = run_.state().step;
-  run_state_.Update([&](RunStatus& status) {
+  run_control_.Update([&](RunStatus& status) {
     status.step = step;
     status.metrics = metrics;
     status.eta_seconds =
@@ -71,12 +71,12 @@ absl::StatusOr<bool> RunLifecycle::WaitForNextStep() {
     const auto save = [this] {
       if (group_.AgreeOnLargest(kSave).ok()) Save().IgnoreError();
     };
-    const bool is_paused = run_state_.WaitWhilePaused(save, wall_time_.EndOfPause());
+    const bool is_paused = run_control_.WaitWhilePaused(save, wall_time_.EndOfPause());
     if (is_paused || wall_time_.IsUp(absl::Now())) {
       LogInfo("stopping: trainer.max_wall_time_s has no room for one more step",
               {{"step", run_.state().step},
                {"max_wall_time_s", absl::ToDoubleSeconds(options_.wall_time_limit)}});
-      run_state_.RequestStop(kExitStoppedByUser);
+      run_control_.RequestStop(kExitStoppedByUser);
     }
     TAOPD_RETURN_IF_ERROR(group_.AgreeOnLargest(kStep).status());
   } else {
@@ -87,7 +87,7 @@ absl::StatusOr<bool> RunLifecycle::WaitForNextStep() {
     } while (command == kSave);
   }
   // A signal may have reached any rank.
-  TAOPD_ASSIGN_OR_RETURN(const int64_t code, group_.AgreeOnLargest(run_state_.stop_code()));
+  TAOPD_ASSIGN_OR_RETURN(const int64_t code, group_.AgreeOnLargest(run_control_.stop_code()));
   return code != kExitOk;
 }
 
@@ -95,7 +95,7 @@ absl::Status RunLifecycle::SaveIfDue(int64_t save_every) {
   // A save may have failed on some ranks only, so each rank asks for its own again.
   SaveKind own_request = last_save_failed_ ? kSaveNow : kNoSave;
   if (group_.is_root()) {
-    if (run_state_.TakeSaveRequest()) own_request = kSaveNow;
+    if (run_control_.TakeSaveRequest()) own_request = kSaveNow;
     if (own_request == kNoSave && save_interval_.IsDue(absl::Now())) own_request = kStartSave;
   }
   TAOPD_ASSIGN_OR_RETURN(const int64_t request,
@@ -119,12 +119,12 @@ absl::Status RunLifecycle::Prepare() {
 absl::Status RunLifecycle::InSavingPhase(const std::function<absl::Status()>& save) {
   const absl::Time start = absl::Now();
   // A run that waits for storage stays in that phase, in which a stop request abandons the state.
-  const TrainerPhase before = run_state_.status().phase;
-  if (before != TrainerPhase::kWaitingForStorage) run_state_.SetPhase(TrainerPhase::kSaving);
-  run_state_.Progress();
+  const TrainerPhase before = run_control_.status().phase;
+  if (before != TrainerPhase::kWaitingForStorage) run_control_.SetPhase(TrainerPhase::kSaving);
+  run_control_.Progress();
   const absl::Status saved = save();
-  run_state_.Progress();
-  run_state_.SetPhase(before);
+  run_control_.Progress();
+  run_control_.SetPhase(before);
   wall_time_.ObserveSave(absl::Now() - start);
   save_time_ += absl::Now() - start;
   if (options_.trace != nullptr) options_.trace->Add("save", start);
@@ -176,7 +176,7 @@ bool RunLifecycle::WaitUntilSaved() {
 
 void RunLifecycle::RecordSaved(int64_t step, const std::string& path) {
   last_save_failed_ = false;
-  run_state_.Update([&](RunStatus& status) {
+  run_control_.Update([&](RunStatus& status) {
     status.last_checkpoint = path;
     status.storage_problem.clear();
     status.saved_step = step;
@@ -192,7 +192,7 @@ void RunLifecycle::ReportFailure(const absl::Status& status) {
                 {"failed_saves", checkpoints_.num_failed_saves()},
                 {"error", status}});
   }
-  run_state_.Update([&](RunStatus& run) { run.storage_problem = std::string(status.message()); });
+  run_control_.Update([&](RunStatus& run) { run.storage_problem = std::string(status.message()); });
 }
 
 absl::Status RunLifecycle::SaveUntilStored() {
@@ -211,8 +211,8 @@ absl::Status RunLifecycle::RetryUntilStored(const std::string& what,
   const std::string saved = saved_step < 0
                                 ? std::string("nothing is saved")
                                 : Concat("nothing newer than step ", saved_step, " is saved");
-  const TrainerPhase phase = run_state_.status().phase;
-  run_state_.Update([&](RunStatus& status) {
+  const TrainerPhase phase = run_control_.status().phase;
+  run_control_.Update([&](RunStatus& status) {
     status.phase = TrainerPhase::kWaitingForStorage;
     status.storage_problem = std::string(stored.message());
   });
@@ -223,8 +223,8 @@ absl::Status RunLifecycle::RetryUntilStored(const std::string& what,
         {{"dir", run_.run_dir()}, {"what", what}, {"saved", saved}, {"error", stored}});
   }
   while (!stored.ok()) {
-    run_state_.Progress();  // a long wait is no stall
-    StorageWait own_end = run_state_.WaitForGiveUp(kStoragePause) ? kGiveUp : kRetry;
+    run_control_.Progress();  // a long wait is no stall
+    StorageWait own_end = run_control_.WaitForGiveUp(kStoragePause) ? kGiveUp : kRetry;
     if (CudaDeviceIsLost()) own_end = kDeviceLost;  // its tensors can never be written
     TAOPD_ASSIGN_OR_RETURN(const int64_t end,
                            WithExitCode(kExitUnavailable, group_.AgreeOnLargest(own_end)));
@@ -233,7 +233,7 @@ absl::Status RunLifecycle::RetryUntilStored(const std::string& what,
       return WithExitCode(kExitStorage, Annotate(stored, Concat(what, " is given up; ", saved)));
     stored = attempt();
   }
-  run_state_.Update([&](RunStatus& status) {
+  run_control_.Update([&](RunStatus& status) {
     status.phase = phase;
     status.storage_problem.clear();
   });
@@ -277,17 +277,17 @@ void RunLifecycle::SetPending(std::shared_ptr<const PendingStep> pending) {
 
 absl::Status RunLifecycle::Finished() {
   TAOPD_RETURN_IF_ERROR(RetryUntilStored("the model", [this] { return run_.Export(); }));
-  run_state_.SetPhase(TrainerPhase::kFinished);
+  run_control_.SetPhase(TrainerPhase::kFinished);
   return absl::OkStatus();
 }
 
 absl::Status RunLifecycle::Stopped() {
   if (options_.service_manager != nullptr) options_.service_manager->Stopping();
-  run_state_.SetPhase(TrainerPhase::kStopping);
+  run_control_.SetPhase(TrainerPhase::kStopping);
   TAOPD_RETURN_IF_ERROR(SaveUntilStored());
   TAOPD_ASSIGN_OR_RETURN(
       const int64_t code,
-      WithExitCode(kExitUnavailable, group_.AgreeOnLargest(run_state_.stop_code())));
+      WithExitCode(kExitUnavailable, group_.AgreeOnLargest(run_control_.stop_code())));
   return run_.Stopped(static_cast<ExitCode>(code));
 }
 

@@ -16,7 +16,7 @@
 #include "common/base/service/service_manager.h"
 #include "common/metrics/step_time.h"
 #include "trainer/config/train_config.h"
-#include "trainer/control/run_state.h"
+#include "trainer/control/run_control.h"
 #include "trainer/guard/wall_time.h"
 #include "trainer/run/checkpointed_run.h"
 #include "trainer/step/rollouts/pending_step.h"
@@ -43,8 +43,8 @@ struct RunLifecycleOptions {
 class RunLifecycle {
  public:
   // The arguments, and all that the options point to, must outlive the object.
-  RunLifecycle(CheckpointedRun* run, RunState* run_state, const RunLifecycleOptions& options)
-      : run_(*run), run_state_(*run_state), options_(options) {}
+  RunLifecycle(CheckpointedRun* run, RunControl* run_control, const RunLifecycleOptions& options)
+      : run_(*run), run_control_(*run_control), options_(options) {}
 
   // Calls `prepare` before each save: it gives the checkpoint its further files. An error means
   // that there can be no checkpoint.
@@ -145,7 +145,7 @@ class RunLifecycle {
   void PinAll() { checkpoints_.Pin({best_, named_best_, last_good_, evaluated_}); }
 
   CheckpointedRun& run_;
-  RunState& run_state_;
+  RunControl& run_control_;
   ProcessGroup& group_ = run_.group();
   RunCheckpoints& checkpoints_ = run_.checkpoints();
   const RunLifecycleOptions options_;

@@ -134,7 +134,7 @@ absl::Status StepReport::Write(const StepResult& result, Metrics* metrics) {
   TAOPD_ASSIGN_OR_RETURN(*metrics, MetricsOfRoot(&group_, *metrics));
   run_.output().Write(run_.state().step, *metrics);
   if (group_.is_root()) WriteRollouts(result);
-  context_.run_state.Update([this](RunStatus& status) { status.teacher = teacher_.Health(); });
+  context_.run_control.Update([this](RunStatus& status) { status.teacher = teacher_.Health(); });
   return absl::OkStatus();
 }
 

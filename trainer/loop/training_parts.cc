@@ -34,16 +34,16 @@ TeacherHealth TeacherParts::Health() const {
           stats.failures,  stats.in_flight, stats.queued};
 }
 
-TrainingParts::TrainingParts(TrainConfig given, RunState* run_state, ProcessGroup* group)
+TrainingParts::TrainingParts(TrainConfig given, RunControl* run_control, ProcessGroup* group)
     : config(std::move(given)),
-      run_state(run_state),
+      run_control(run_control),
       group(group),
       run(MakeTrainingRunOptions(config, group)),
       trace(config.trainer.trace_steps,
             group->is_root() ? run.run_dir() + "/trace.json" : std::string()) {}
 
 Liveness::Activity TrainingParts::CurrentActivity() const {
-  if (run_state->is_paused()) return std::nullopt;
+  if (run_control->is_paused()) return std::nullopt;
   const TeacherClientStats stats = teacher.client->stats();
   int64_t num_remote = rollouts.servers != nullptr ? rollouts.servers->stats().num_done : 0;
   absl::Time last_beat = rollouts.engine->stats().last_step;
@@ -51,7 +51,7 @@ Liveness::Activity TrainingParts::CurrentActivity() const {
     last_beat = std::max(last_beat, snapshot->last_beat());
     num_remote += snapshot->num_remote();
   }
-  return {{run_state->num_progress(), num_remote, absl::ToUnixNanos(last_beat),
+  return {{run_control->num_progress(), num_remote, absl::ToUnixNanos(last_beat),
            static_cast<int64_t>(stats.requests), static_cast<int64_t>(stats.retries),
            static_cast<int64_t>(stats.failures), stats.in_flight, stats.queued}};
 }

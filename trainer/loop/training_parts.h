@@ -23,7 +23,7 @@
 #include "common/base/service/service_manager.h"
 #include "trainer/control/control_server.h"
 #include "trainer/control/liveness.h"
-#include "trainer/control/run_state.h"
+#include "trainer/control/run_control.h"
 #include "trainer/data/epoch_order.h"
 #include "trainer/grading/grader.h"
 #include "trainer/loop/evaluation/evaluation_snapshot.h"
@@ -102,8 +102,8 @@ struct ControlParts {
 // The parts that the classes of the loop use. Owns nothing.
 struct RunContext {
   const TrainConfig& config;
-  CheckpointedRun& run;  // with the student, its state and the ranks
-  RunState& run_state;   // the requests of other threads, and the status that they see
+  CheckpointedRun& run;     // with the student, its state and the ranks
+  RunControl& run_control;  // the requests of other threads, and the status that they see
   RunTrace& trace;
   TrainingData& data;
   RolloutParts& rollouts;
@@ -114,13 +114,13 @@ struct RunContext {
 // Owns the parts of a run, which are destroyed in reverse order. Not movable, because parts point
 // to each other. Not thread-safe, except CurrentActivity.
 struct TrainingParts {
-  // `run_state` and `group` must outlive it.
-  TrainingParts(TrainConfig config, RunState* run_state, ProcessGroup* group);
+  // `run_control` and `group` must outlive it.
+  TrainingParts(TrainConfig config, RunControl* run_control, ProcessGroup* group);
   TrainingParts(const TrainingParts&) = delete;
   TrainingParts& operator=(const TrainingParts&) = delete;
 
   RunContext Context() {
-    return {config, run, *run_state, trace, data, rollouts, teacher, step_context};
+    return {config, run, *run_control, trace, data, rollouts, teacher, step_context};
   }
   // Returns the counts of the loop, the engine and the teacher that Liveness compares. Any thread
   // may call it once the set-up is done.
@@ -128,7 +128,7 @@ struct TrainingParts {
 
   const absl::Time start = absl::Now();
   TrainConfig config;  // the set-up replaces what is auto
-  RunState* const run_state;
+  RunControl* const run_control;
   ProcessGroup* const group;
   CheckpointedRun run;
   RunTrace trace;

@@ -50,9 +50,9 @@ std::string RolloutText(const Tokenizer* tokenizer, const PromptRecord& prompt,
 
 }  // namespace
 
-TrainingRun::TrainingRun(TrainConfig config, RunState* state, ProcessGroup* group)
-    : parts_(std::move(config), state, group),
-      lifecycle_(&parts_.run, state, LifecycleOptionsOf(parts_)),
+TrainingRun::TrainingRun(TrainConfig config, RunControl* run_control, ProcessGroup* group)
+    : parts_(std::move(config), run_control, group),
+      lifecycle_(&parts_.run, run_control, LifecycleOptionsOf(parts_)),
       evaluations_(parts_.Context(), &lifecycle_),
       pipeline_(parts_.Context(), &lifecycle_),
       guard_(parts_.Context(), &lifecycle_, &evaluations_, &pipeline_),
@@ -99,7 +99,7 @@ absl::StatusOr<bool> TrainingRun::SetUp(const StartMode& mode) {
   }
   report_.MeasureDevice();
   // From here on there is something to save, so the loop handles a request to stop.
-  parts_.run_state->PassStopsOn([group](ExitCode code) { group->RequestStop(code); });
+  parts_.run_control->PassStopsOn([group](ExitCode code) { group->RequestStop(code); });
   TAOPD_RETURN_IF_ERROR(run.OpenOutput());
   TAOPD_RETURN_IF_ERROR(guard_.Restore());
   guard_.RestorePause();
@@ -127,7 +127,7 @@ void TrainingRun::Announce() {
   const CheckpointedRun& run = parts_.run;
   const TrainConfig& config = parts_.config;
   lifecycle_.ShowBegin();
-  parts_.run_state->Update([&](RunStatus& status) {
+  parts_.run_control->Update([&](RunStatus& status) {
     status.teacher = parts_.teacher.Health();
     status.plan_gb = parts_.memory.gb;
   });
@@ -197,7 +197,7 @@ absl::Status TrainingRun::DryRun() {
 absl::Status TrainingRun::Step() {
   const absl::Time start = absl::Now();
   TrainState& state = parts_.run.state();
-  parts_.run_state->SetPhase(TrainerPhase::kRunning);
+  parts_.run_control->SetPhase(TrainerPhase::kRunning);
   TAOPD_ASSIGN_OR_RETURN(const StepResult result,
                          TrainOn(parts_.data.NextBatch(parts_.config.data.train_batch_size)));
   CountStep(result);
@@ -237,7 +237,7 @@ absl::Status TrainingRun::AverageWeights(int64_t step) {
 void TrainingRun::CountStep(const StepResult& result) {
   const TrainConfig& config = parts_.config;
   TrainState& state = parts_.run.state();
-  parts_.run_state->Progress();
+  parts_.run_control->Progress();
   ++state.step;
   lifecycle_.MarkChanged();
   state.epoch = parts_.data.order->epoch();

@@ -1,7 +1,7 @@
 // The distillation run of the subcommand train: its set-up and the loop over its steps. The parts
 // are listed in training_parts.h.
 //
-// One thread runs it. RunState carries the requests of other threads to the loop.
+// One thread runs it. RunControl carries the requests of other threads to the loop.
 #pragma once
 
 #include <vector>
@@ -18,8 +18,8 @@ namespace taopd {
 
 class TrainingRun {
  public:
-  // `state` and `group` must outlive the object.
-  TrainingRun(TrainConfig config, RunState* state, ProcessGroup* group);
+  // `run_control` and `group` must outlive the object.
+  TrainingRun(TrainConfig config, RunControl* run_control, ProcessGroup* group);
 
   // Sets up and trains until the last step, a stop request or a failure. With mode.dry_run, one
   // batch goes through a step and changes nothing. Call it once.

@@ -11,7 +11,7 @@ namespace taopd {
 
 absl::StatusOr<std::unique_ptr<ControlServer>> StartControlServer(const ControlConfig& config,
                                                                   const std::string& run_dir,
-                                                                  RunState* state,
+                                                                  RunControl* control,
                                                                   ControlPages pages) {
   ControlServerOptions options;
   options.host = config.host;
@@ -22,7 +22,7 @@ absl::StatusOr<std::unique_ptr<ControlServer>> StartControlServer(const ControlC
                            BadUsage(ApiKeyFrom(config.token_env, "trainer.token_env")));
   }
   pages.report_html = [run_dir] { return report::MakeReport({run_dir}); };
-  auto server = ControlServer::Start(options, state, std::move(pages));
+  auto server = ControlServer::Start(options, control, std::move(pages));
   if (!server.ok()) return BadUsage(Annotate(server.status(), "trainer.http_port"));
   LogInfo("control", {{"http", Concat(config.host, ":", (*server)->http_port())}});
   return server;

@@ -11,11 +11,11 @@ namespace taopd {
 
 // Listens as `config` says and logs the address. /report shows the run in `run_dir`; `pages` has
 // the other pages, whose functions the server's threads call. All that these use must outlive the
-// server, as must `state`. Returns kExitUsage if it cannot listen on the port or the environment
+// server, as must `control`. Returns kExitUsage if it cannot listen on the port or the environment
 // lacks the token.
 absl::StatusOr<std::unique_ptr<ControlServer>> StartControlServer(const ControlConfig& config,
                                                                   const std::string& run_dir,
-                                                                  RunState* state,
+                                                                  RunControl* control,
                                                                   ControlPages pages);
 
 }  // namespace taopd

@@ -24,7 +24,7 @@ namespace {
 class ControlServerTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    ASSERT_OK_AND_ASSIGN(server_, ControlServer::Start({}, &state_, Pages()));
+    ASSERT_OK_AND_ASSIGN(server_, ControlServer::Start({}, &control_, Pages()));
     ASSERT_GT(server_->http_port(), 0);
   }
   ControlPages Pages() {
@@ -44,13 +44,13 @@ class ControlServerTest : public ::testing::Test {
   httplib::Result Get(const std::string& path) {
     return httplib::Client("127.0.0.1", server_->http_port()).Get(path.c_str());
   }
-  RunState state_;
+  RunControl control_;
   std::atomic<int> num_reports_ = 0;
   std::unique_ptr<ControlServer> server_;
 };
 
 TEST_F(ControlServerTest, StatusOverHttpIsJson) {
-  state_.Update([](RunStatus& status) {
+  control_.Update([](RunStatus& status) {
     status = {"run \"1\"\n",
               TrainerPhase::kRunning,
               12,
@@ -93,7 +93,7 @@ TEST_F(ControlServerTest, OtherPages) {
   EXPECT_EQ(health->status, 200);
   EXPECT_EQ(health->body, "ok\n");
   const ControlPages pages = {.health = [] { return Unavailable("no progress for 2 s"); }};
-  ASSERT_OK_AND_ASSIGN(const auto stalled, ControlServer::Start({}, &state_, pages));
+  ASSERT_OK_AND_ASSIGN(const auto stalled, ControlServer::Start({}, &control_, pages));
   const auto reason = httplib::Client("127.0.0.1", stalled->http_port()).Get("/healthz");
   ASSERT_TRUE(reason);
   EXPECT_EQ(reason->status, 503);
@@ -103,7 +103,7 @@ TEST_F(ControlServerTest, OtherPages) {
 TEST_F(ControlServerTest, ExceptionOfThePageIsNoCrash) {
   const ControlPages pages = {
       .prometheus_text = []() -> std::string { throw std::runtime_error("secret"); }};
-  ASSERT_OK_AND_ASSIGN(const auto server, ControlServer::Start({}, &state_, pages));
+  ASSERT_OK_AND_ASSIGN(const auto server, ControlServer::Start({}, &control_, pages));
   const auto reply = httplib::Client("127.0.0.1", server->http_port()).Get("/metrics");
   ASSERT_TRUE(reply);
   EXPECT_EQ(reply->status, 500);
@@ -129,11 +129,11 @@ TEST_F(ControlServerTest, ClientsThatSendByteByByteKeepNobodyOut) {
 
 TEST_F(ControlServerTest, PortsInUseAreNamed) {
   const ControlServerOptions options = {.http_port = server_->http_port()};
-  EXPECT_ERROR(ControlServer::Start(options, &state_, {}), kUnavailable,
+  EXPECT_ERROR(ControlServer::Start(options, &control_, {}), kUnavailable,
                Concat("127.0.0.1:", server_->http_port(), " for HTTP: Address already in use"));
   // Free again once the first is gone.
   server_.reset();
-  EXPECT_OK(ControlServer::Start(options, &state_, {}));
+  EXPECT_OK(ControlServer::Start(options, &control_, {}));
 }
 
 // ---- The page for people ------------------------------------------------------------------------
@@ -164,7 +164,7 @@ TEST_F(ControlServerTest, VisitorsShareOneReport) {
 }
 
 TEST_F(ControlServerTest, ARunWithoutAReportSaysSo) {
-  ASSERT_OK_AND_ASSIGN(const auto server, ControlServer::Start({}, &state_, {}));
+  ASSERT_OK_AND_ASSIGN(const auto server, ControlServer::Start({}, &control_, {}));
   const auto report = httplib::Client("127.0.0.1", server->http_port()).Get("/report");
   ASSERT_TRUE(report);
   EXPECT_EQ(report->status, 503);
@@ -173,14 +173,14 @@ TEST_F(ControlServerTest, ARunWithoutAReportSaysSo) {
 TEST_F(ControlServerTest, PostsAskForWhatTheirPathSays) {
   const int port = server_->http_port();
   EXPECT_EQ(Post(port, "/pause")->status, 202);
-  EXPECT_TRUE(state_.pause_requested());
+  EXPECT_TRUE(control_.pause_requested());
   EXPECT_EQ(Post(port, "/resume")->status, 202);
-  EXPECT_FALSE(state_.pause_requested());
+  EXPECT_FALSE(control_.pause_requested());
   EXPECT_EQ(Post(port, "/save")->status, 202);
-  EXPECT_TRUE(state_.TakeSaveRequest());
+  EXPECT_TRUE(control_.TakeSaveRequest());
   EXPECT_EQ(Post(port, "/stop")->status, 202);
-  EXPECT_TRUE(state_.stop_requested());
-  state_.Update([](RunStatus& status) { status.phase = TrainerPhase::kFinished; });
+  EXPECT_TRUE(control_.stop_requested());
+  control_.Update([](RunStatus& status) { status.phase = TrainerPhase::kFinished; });
   EXPECT_EQ(Post(port, "/save")->status, 503);
 }
 
@@ -188,13 +188,13 @@ TEST_F(ControlServerTest, PostsAskForWhatTheirPathSays) {
 TEST_F(ControlServerTest, PostsWithoutTheHeaderDoNothing) {
   httplib::Client client("127.0.0.1", server_->http_port());
   EXPECT_EQ(client.Post("/stop", "", "text/plain")->status, 403);
-  EXPECT_FALSE(state_.stop_requested());
+  EXPECT_FALSE(control_.stop_requested());
   EXPECT_EQ(client.Get("/stop")->status, 404);
 }
 
 TEST_F(ControlServerTest, WithATokenOnlyReadingIsFree) {
   ASSERT_OK_AND_ASSIGN(const auto server,
-                       ControlServer::Start({.token = "s3cret"}, &state_, Pages()));
+                       ControlServer::Start({.token = "s3cret"}, &control_, Pages()));
   const int port = server->http_port();
   const httplib::Result none = Post(port, "/stop", {});
   EXPECT_EQ(none->status, 401);
@@ -209,12 +209,12 @@ TEST_F(ControlServerTest, WithATokenOnlyReadingIsFree) {
       EXPECT_EQ(Post(port, path, headers)->status, 401) << wrong << " " << path;
     }
   }
-  EXPECT_FALSE(state_.stop_requested());
-  EXPECT_FALSE(state_.pause_requested());
-  EXPECT_FALSE(state_.TakeSaveRequest());
+  EXPECT_FALSE(control_.stop_requested());
+  EXPECT_FALSE(control_.pause_requested());
+  EXPECT_FALSE(control_.TakeSaveRequest());
   EXPECT_EQ(httplib::Client("127.0.0.1", port).Get("/status")->status, 200);
   EXPECT_EQ(Post(port, "/pause", {{"Authorization", "Bearer s3cret"}})->status, 202);
-  EXPECT_TRUE(state_.pause_requested());
+  EXPECT_TRUE(control_.pause_requested());
   EXPECT_EQ(Post(port, "/resume", {{"Authorization", "bEARER s3cret"}})->status, 202);
 }
 
@@ -233,7 +233,7 @@ TEST(HostNames, TheAddressOfTheConnectionIsOwn) {
 // A page of another site whose name was made to point here (DNS rebinding) sends its own name.
 TEST_F(ControlServerTest, ForeignHostsAreRefusedOnEveryRoute) {
   const ControlServerOptions options = {.allowed_hosts = {"Trainer.Example"}};
-  ASSERT_OK_AND_ASSIGN(const auto server, ControlServer::Start(options, &state_, Pages()));
+  ASSERT_OK_AND_ASSIGN(const auto server, ControlServer::Start(options, &control_, Pages()));
   const auto ask = [&](const std::string& route, const std::string& host) {
     return AskRaw(server->http_port(), route + " HTTP/1.1\r\nHost: " + host +
                                            "\r\nX-Taopd-Control: 1\r\nContent-Length: 0\r\n"
@@ -252,8 +252,8 @@ TEST_F(ControlServerTest, ForeignHostsAreRefusedOnEveryRoute) {
       EXPECT_THAT(answer, HasSubstr("{\"error\":\"this server has no name " + host + ";")) << route;
     }
   }
-  EXPECT_FALSE(state_.pause_requested());
-  EXPECT_FALSE(state_.stop_requested());
+  EXPECT_FALSE(control_.pause_requested());
+  EXPECT_FALSE(control_.stop_requested());
   for (const std::string host :
        {"localhost", "LOCALHOST:8080", "127.0.0.1", "[::1]:1", "::1", "trainer.example:443",
         "trainer.example.", static_cast<const char*>(own)}) {
@@ -270,9 +270,9 @@ TEST_F(ControlServerTest, APostWithoutABodyIsAPost) {
                                             headers + "\r\n");
   };
   EXPECT_THAT(post("/pause", "X-Taopd-Control: 1\r\n"), StartsWith("HTTP/1.1 202"));
-  EXPECT_TRUE(state_.pause_requested());
+  EXPECT_TRUE(control_.pause_requested());
   EXPECT_THAT(post("/stop", ""), HasSubstr("{\"error\":\"the header X-Taopd-Control"));
-  EXPECT_FALSE(state_.stop_requested());
+  EXPECT_FALSE(control_.stop_requested());
 }
 
 TEST_F(ControlServerTest, RefusalsSayWhyInJson) {
@@ -296,7 +296,7 @@ TEST_F(ControlServerTest, RefusalsSayWhyInJson) {
 TEST_F(ControlServerTest, TheTokenBoxIsThereWhereATokenIsAskedFor) {
   EXPECT_EQ(Get("/")->body.find("id=\"token\""), std::string::npos);
   const ControlServerOptions options = {.token = "secret"};
-  ASSERT_OK_AND_ASSIGN(const auto server, ControlServer::Start(options, &state_, Pages()));
+  ASSERT_OK_AND_ASSIGN(const auto server, ControlServer::Start(options, &control_, Pages()));
   const auto page = httplib::Client("127.0.0.1", server->http_port()).Get("/");
   EXPECT_NE(page->body.find("id=\"token\""), std::string::npos);
   EXPECT_EQ(page->body.find("secret"), std::string::npos);
@@ -305,10 +305,11 @@ TEST_F(ControlServerTest, TheTokenBoxIsThereWhereATokenIsAskedFor) {
 }
 
 TEST_F(ControlServerTest, OptionsAreChecked) {
-  EXPECT_ERROR(ControlServer::Start({.http_port = 65536}, &state_, {}), kInvalidArgument,
+  EXPECT_ERROR(ControlServer::Start({.http_port = 65536}, &control_, {}), kInvalidArgument,
                "http_port 65536");
-  EXPECT_ERROR(ControlServer::Start({.host = ""}, &state_, {}), kInvalidArgument, "host is empty");
-  EXPECT_ERROR(ControlServer::Start({.host = "192.0.2.1"}, &state_, {}), kUnavailable,
+  EXPECT_ERROR(ControlServer::Start({.host = ""}, &control_, {}), kInvalidArgument,
+               "host is empty");
+  EXPECT_ERROR(ControlServer::Start({.host = "192.0.2.1"}, &control_, {}), kUnavailable,
                "192.0.2.1:0");
 }
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/status_matchers.h"
-#include "trainer/control/run_state.h"
+#include "trainer/control/run_control.h"
 
 namespace taopd::testing {
 namespace {
@@ -69,20 +69,20 @@ TEST_F(LivenessTest, ZeroIsNoLimit) {
   EXPECT_OK(without.Check());
 }
 
-TEST(RunStateProgressTest, OnlyAHeldPauseIsAWait) {
-  RunState state;
-  state.RequestPause(true);
-  EXPECT_FALSE(state.is_paused());  // the step in progress may hang
-  state.Update([](RunStatus& status) { status.phase = TrainerPhase::kPaused; });
-  EXPECT_TRUE(state.is_paused());
-  state.RequestPause(false);
-  EXPECT_FALSE(state.is_paused());
-  state.RequestPause(true);
-  state.RequestStop(kExitStopped);
-  EXPECT_FALSE(state.is_paused());
-  const int64_t before = state.num_progress();
-  state.WaitWhilePaused([] {});
-  EXPECT_GT(state.num_progress(), before);
+TEST(RunControlProgressTest, OnlyAHeldPauseIsAWait) {
+  RunControl control;
+  control.RequestPause(true);
+  EXPECT_FALSE(control.is_paused());  // the step in progress may hang
+  control.Update([](RunStatus& status) { status.phase = TrainerPhase::kPaused; });
+  EXPECT_TRUE(control.is_paused());
+  control.RequestPause(false);
+  EXPECT_FALSE(control.is_paused());
+  control.RequestPause(true);
+  control.RequestStop(kExitStopped);
+  EXPECT_FALSE(control.is_paused());
+  const int64_t before = control.num_progress();
+  control.WaitWhilePaused([] {});
+  EXPECT_GT(control.num_progress(), before);
 }
 
 }  // namespace

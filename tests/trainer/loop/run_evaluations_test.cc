@@ -44,14 +44,14 @@ class RunEvaluationsTest : public ::testing::Test {
                         .watched_metric = "eval/n",
                         .dtype = "float32",
                         .device = "cpu"}};
-  RunState state_;
+  RunControl control_;
   RunTrace trace_{0, ""};
   TrainingData data_;
   RolloutParts rollouts_;
   TeacherParts teacher_ = {.client = MakeEngineTeacher(MakeTinyTeacher())};
-  RunLifecycle lifecycle_{&run_, &state_, {.start = absl::Now()}};
+  RunLifecycle lifecycle_{&run_, &control_, {.start = absl::Now()}};
   StepContext step_;
-  RunEvaluations evaluations_{{config_, run_, state_, trace_, data_, rollouts_, teacher_, step_},
+  RunEvaluations evaluations_{{config_, run_, control_, trace_, data_, rollouts_, teacher_, step_},
                               &lifecycle_};
 };
 

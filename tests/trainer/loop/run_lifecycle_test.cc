@@ -33,9 +33,9 @@ class RunLifecycleTest : public ::testing::Test {
                         .total_steps = 10,
                         .dtype = "float32",
                         .device = "cpu"}};
-  RunState state_;
+  RunControl control_;
   PlannedMemory memory_ = {.table = "a table"};
-  RunLifecycle lifecycle_{&run_, &state_, {.start = absl::Now()}};
+  RunLifecycle lifecycle_{&run_, &control_, {.start = absl::Now()}};
   absl::Status prepared_;
   int num_prepared_ = 0;
 };
@@ -45,7 +45,7 @@ TEST_F(RunLifecycleTest, TheTimeUntilTheLastStepCountsSavesAndEvaluations) {
   const auto eta_after = [&](int64_t step, const Metrics& metrics) {
     run_.state().step = step;
     lifecycle_.ShowStep(metrics);
-    return state_.status().eta_seconds;
+    return control_.status().eta_seconds;
   };
   EXPECT_EQ(eta_after(1, {{"time/step_s", 2}, {"time/save_s", 0}, {"time/evaluation_s", 0}}), 18);
   EXPECT_EQ(eta_after(2, {{"time/step_s", 4}, {"time/save_s", 1}, {"time/evaluation_s", 3}}), 40);
@@ -81,7 +81,7 @@ TEST_F(RunLifecycleTest, ASaveThatWaitsForStorageIsNotPreparedAgain) {
   WriteFile(checkpoints, "in the way");
   std::atomic<bool> returned = false;
   std::thread repair([&] {
-    while (state_.status().phase != TrainerPhase::kWaitingForStorage && !returned)
+    while (control_.status().phase != TrainerPhase::kWaitingForStorage && !returned)
       absl::SleepFor(absl::Milliseconds(1));
     std::filesystem::remove(checkpoints);
     std::filesystem::rename(checkpoints + "-away", checkpoints);
@@ -96,8 +96,8 @@ TEST_F(RunLifecycleTest, ASaveThatWaitsForStorageIsNotPreparedAgain) {
 TEST_F(RunLifecycleTest, AWaitForStorageIsNoStall) {
   std::vector<int64_t> num_progress;
   const auto attempt = [&] {
-    num_progress.push_back(state_.num_progress());
-    if (num_progress.size() == 2) state_.RequestStop(kExitStopped);
+    num_progress.push_back(control_.num_progress());
+    if (num_progress.size() == 2) control_.RequestStop(kExitStopped);
     return Internal("no space");
   };
   EXPECT_ERROR(lifecycle_.RetryUntilStored("the model", attempt), kInternal,
@@ -108,18 +108,18 @@ TEST_F(RunLifecycleTest, AWaitForStorageIsNoStall) {
 
 // No step has been made, so the time would allow one more.
 TEST_F(RunLifecycleTest, APauseLastsAsLongAsTheTimeLimitAllows) {
-  RunLifecycle limited(&run_, &state_,
+  RunLifecycle limited(&run_, &control_,
                        {.start = absl::Now(), .wall_time_limit = absl::Milliseconds(1)});
-  state_.RequestPause(true);
+  control_.RequestPause(true);
   EXPECT_TRUE(*limited.WaitForNextStep());
-  EXPECT_EQ(state_.stop_code(), kExitStoppedByUser);
+  EXPECT_EQ(control_.stop_code(), kExitStoppedByUser);
 }
 
 TEST_F(RunLifecycleTest, ALostDeviceOfARankEndsAWaitForStorage) {
   OnRanks(2, ProcessGroupOptions(), [&](ProcessGroup& group) {
     if (group.is_root()) {
       CheckpointedRun run({.run_dir = dir_.File("ranks"), .group = &group});
-      RunLifecycle lifecycle(&run, &state_, {.start = absl::Now()});
+      RunLifecycle lifecycle(&run, &control_, {.start = absl::Now()});
       int num_attempts = 0;
       const absl::Status ended = lifecycle.RetryUntilStored("the model", [&] {
         ++num_attempts;
@@ -141,7 +141,7 @@ TEST_F(RunLifecycleTest, ASaveThatCannotBePreparedDoesNotWait) {
 
 TEST_F(RunLifecycleTest, ASaveThatWasAskedForIsTriedAfterEachStepUntilItSucceeds) {
   prepared_ = Internal("a rollout is lost");
-  ASSERT_OK(state_.RequestSave());
+  ASSERT_OK(control_.RequestSave());
   ASSERT_OK(lifecycle_.SaveIfDue(/*save_every=*/0));
   ASSERT_OK(lifecycle_.SaveIfDue(0));
   EXPECT_EQ(num_prepared_, 2);
@@ -191,7 +191,7 @@ TEST_F(RunLifecycleTest, OutOfMemorySaysWhatIsSaved) {
 
 TEST_F(RunLifecycleTest, OutOfMemoryNamesThePlanIfThereIsOne) {
   EXPECT_EQ(NumMentions(lifecycle_.OutOfMemorySaved("step 2", "no room"), "The plan"), 0);
-  const RunLifecycle planned(&run_, &state_, {.start = absl::Now(), .memory = &memory_});
+  const RunLifecycle planned(&run_, &control_, {.start = absl::Now(), .memory = &memory_});
   EXPECT_ERROR(planned.OutOfMemorySaved("step 2", "no room"), kResourceExhausted,
                "--resume. The plan was:\na table");
 }

@@ -54,7 +54,8 @@ struct LossSums {
 
 class SftRun {
  public:
-  SftRun(SftConfig config, RunState* state) : config_(std::move(config)), run_state_(state) {}
+  SftRun(SftConfig config, RunControl* control)
+      : config_(std::move(config)), run_control_(control) {}
 
   absl::Status Run(const StartMode& mode) {
     TAOPD_RETURN_IF_ERROR(SetUp(mode));
@@ -93,7 +94,7 @@ class SftRun {
     ControlPages pages;
     pages.prometheus_text = [this] { return run_.PrometheusText(); };
     auto control =
-        StartControlServer(config_.trainer, run_.run_dir(), run_state_, std::move(pages));
+        StartControlServer(config_.trainer, run_.run_dir(), run_control_, std::move(pages));
     if (!control.ok()) return run_.WithChangedSettings(control.status());
     control_ = *std::move(control);
     TAOPD_RETURN_IF_ERROR(run_.CheckFacts(*facts));
@@ -181,7 +182,7 @@ class SftRun {
     LossSums sums;
     int64_t begin = 0;
     for (int64_t end : MicroBatchEnds(input_tokens, config_.trainer.micro_batch_tokens)) {
-      if (run_state_->stop_requested()) return std::nullopt;
+      if (run_control_->stop_requested()) return std::nullopt;
       std::vector<ScoredRollout> scored;
       for (int64_t i = begin; i < end; ++i) scored.push_back(AsScored(*records[i]));
       std::vector<const ScoredRollout*> sequences;
@@ -262,7 +263,7 @@ class SftRun {
   bool Validate() {
     const absl::Time start = absl::Now();
     at::NoGradGuard no_grad;
-    run_state_->SetPhase(TrainerPhase::kEvaluating);
+    run_control_->SetPhase(TrainerPhase::kEvaluating);
     std::vector<const PromptRecord*> records;
     for (const PromptRecord& record : val_) records.push_back(&record);
     const std::optional<LossSums> sums = Pass(records, /*train=*/false);
@@ -270,7 +271,7 @@ class SftRun {
     run_.output().Write(run_.state().step,
                         {{"eval/loss", sums->loss / static_cast<double>(sums->num_rows)},
                          {"eval/n", static_cast<double>(val_.size())}});
-    run_state_->SetPhase(TrainerPhase::kRunning);
+    run_control_->SetPhase(TrainerPhase::kRunning);
     evaluation_time_ += absl::Now() - start;
     return true;
   }
@@ -279,9 +280,9 @@ class SftRun {
   AdamW& optimizer() { return *run_.student().optimizer; }
 
   SftConfig config_;
-  RunState* const run_state_;
+  RunControl* const run_control_;
   CheckpointedRun run_{MakeSftRunOptions(&config_)};
-  RunLifecycle lifecycle_{&run_, run_state_, {}};
+  RunLifecycle lifecycle_{&run_, run_control_, {}};
   bool is_finished_ = false;  // as the resumed run was found
   HeadOptions head_;
   std::vector<PromptRecord> train_;
@@ -300,10 +301,10 @@ Subcommand AddSft(CLI::App& app) {
           [flags]() -> absl::Status {
             SftConfig config;
             TAOPD_RETURN_IF_ERROR(flags->config.Read(&config));
-            StopOnSignals(flags->state);
+            StopOnSignals(flags->control);
             TAOPD_RETURN_IF_ERROR(CheckIsAlone("sft"));
             PrintChangedSettings(config);
-            return SftRun(std::move(config), flags->state.get()).Run(flags->mode);
+            return SftRun(std::move(config), flags->control.get()).Run(flags->mode);
           },
           /*takes_signals=*/true};
 }

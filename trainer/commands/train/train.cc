@@ -15,8 +15,8 @@
 namespace taopd {
 namespace {
 
-// `state` carries requests from other threads to the training loop and its status back.
-absl::Status RunTraining(TrainConfig config, const StartMode& mode, RunState* state) {
+// `control` carries requests from other threads to the training loop and its status back.
+absl::Status RunTraining(TrainConfig config, const StartMode& mode, RunControl* control) {
   std::unique_ptr<ProcessGroup> group;
   // A stop request before the run begins (TrainingRun::SetUp) ends the process immediately: nothing
   // has to be saved, and the run may wait long for other ranks and for the teacher. A dry run never
@@ -26,22 +26,22 @@ absl::Status RunTraining(TrainConfig config, const StartMode& mode, RunState* st
     std::cout.flush();
     _exit(code);
   };
-  state->PassStopsOn(end_at_once);
+  control->PassStopsOn(end_at_once);
   absl::Status failure = CatchExceptions([&]() -> absl::Status {
     TAOPD_RETURN_IF_ERROR(JoinRanks(&config, &group));
     // A stop request to one rank reaches all of them.
-    group->OnStop([state](int code) { state->RequestStop(static_cast<ExitCode>(code)); });
-    state->PassStopsOn([end_at_once, ranks = group.get()](ExitCode code) {
+    group->OnStop([control](int code) { control->RequestStop(static_cast<ExitCode>(code)); });
+    control->PassStopsOn([end_at_once, ranks = group.get()](ExitCode code) {
       ranks->RequestStop(code);
       ranks->Leave();
       end_at_once(code);
     });
     if (mode.dry_run && !config.teacher.cache_only) config.teacher.cache_dir.clear();
     if (group->is_root()) PrintChangedSettings(config);
-    return TrainingRun(std::move(config), state, group.get()).Run(mode);
+    return TrainingRun(std::move(config), control, group.get()).Run(mode);
   });
   failure = LeaveRanks(group.get(), std::move(failure));
-  state->PassStopsOn(nullptr);
+  control->PassStopsOn(nullptr);
   return failure;
 }
 
@@ -58,8 +58,8 @@ Subcommand AddTrain(CLI::App& app) {
   return {command,
           [flags]() -> absl::Status {
             TAOPD_ASSIGN_OR_RETURN(TrainConfig config, flags->config.ReadTrainConfig());
-            StopOnSignals(flags->state);
-            return RunTraining(std::move(config), flags->mode, flags->state.get());
+            StopOnSignals(flags->control);
+            return RunTraining(std::move(config), flags->mode, flags->control.get());
           },
           /*takes_signals=*/true};
 }

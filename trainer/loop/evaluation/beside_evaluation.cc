@@ -97,7 +97,7 @@ void BesideEvaluation::Cancel(const absl::Status& why) {
 absl::Status BesideEvaluation::OnWait(const std::function<absl::Status()>& cancelled) {
   if (journal_ && journal_->num_added() > num_added_.load()) {
     num_added_.store(journal_->num_added());
-    context_.run_state.Progress();
+    context_.run_control.Progress();
   }
   // An engine gives way by itself; here a forward pass does.
   const bool computes_passes = context_.config.eval.measure == EvalMeasure::kKl;

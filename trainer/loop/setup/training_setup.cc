@@ -161,12 +161,12 @@ absl::Status OnWait(TrainingParts& parts) {
   TAOPD_RETURN_IF_ERROR(parts.group->health());
   const TeacherHealth health = parts.teacher.Health();
   const bool waiting = health.waiting;
-  parts.run_state->Update([&](RunStatus& status) {
+  parts.run_control->Update([&](RunStatus& status) {
     status.teacher = health;
     status.phase = waiting ? TrainerPhase::kWaitingForTeacher : TrainerPhase::kRunning;
   });
-  return parts.run_state->stop_requested() ? absl::CancelledError("asked to stop")
-                                           : absl::OkStatus();
+  return parts.run_control->stop_requested() ? absl::CancelledError("asked to stop")
+                                             : absl::OkStatus();
 }
 
 absl::Status MakeGenerationWeights(TrainingParts& parts) {
@@ -245,8 +245,8 @@ void FillContext(TrainingParts& parts) {
   context.aggregation = parts.config.objective.aggregation;
   context.on_wait = [&parts] { return OnWait(parts); };
   context.stop_requested = [&parts] {
-    parts.run_state->Progress();  // it is asked before each micro-batch
-    return parts.run_state->stop_requested();
+    parts.run_control->Progress();  // it is asked before each micro-batch
+    return parts.run_control->stop_requested();
   };
   context.stop_grace = absl::Seconds(parts.config.trainer.stop_grace_s);
   context.on_bad_batch = [&parts](const BadBatch& batch) {
@@ -265,7 +265,7 @@ absl::Status StartControl(TrainingParts& parts) {
     // An alert on failed runs leaves out runs that a person has stopped.
     std::string text = Concat(parts.run.PrometheusText(),
                               "# TYPE taopd_trainer_stop_code gauge\ntaopd_trainer_stop_code ",
-                              static_cast<int>(parts.run_state->stop_code()), "\n");
+                              static_cast<int>(parts.run_control->stop_code()), "\n");
     if (parts.rollouts.servers != nullptr) {  // an autoscaler of the servers reads it
       text += Concat(
           "# TYPE taopd_trainer_rollouts_unfinished gauge\ntaopd_trainer_rollouts_unfinished ",
@@ -276,7 +276,7 @@ absl::Status StartControl(TrainingParts& parts) {
   pages.health = [&parts] { return parts.control.liveness->Check(); };
   TAOPD_ASSIGN_OR_RETURN(parts.control.server,
                          StartControlServer(parts.config.trainer, parts.run.run_dir(),
-                                            parts.run_state, std::move(pages)));
+                                            parts.run_control, std::move(pages)));
   return absl::OkStatus();
 }
 

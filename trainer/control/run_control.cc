@@ -1,30 +1,30 @@
-#include "trainer/control/run_state.h"
+#include "trainer/control/run_control.h"
 
 #include <optional>
 #include <utility>
 
 namespace taopd {
 
-void RunState::Update(const std::function<void(RunStatus&)>& change) {
+void RunControl::Update(const std::function<void(RunStatus&)>& change) {
   absl::MutexLock lock(&mutex_);
   change(status_);
 }
 
-ExitCode RunState::stop_code() const {
+ExitCode RunControl::stop_code() const {
   absl::MutexLock lock(&mutex_);
   return stop_;
 }
 
-void RunState::SetPhase(TrainerPhase phase) {
+void RunControl::SetPhase(TrainerPhase phase) {
   Update([phase](RunStatus& status) { status.phase = phase; });
 }
 
-bool RunState::pause_requested() const {
+bool RunControl::pause_requested() const {
   absl::MutexLock lock(&mutex_);
   return pause_;
 }
 
-bool RunState::WaitWhilePaused(const std::function<void()>& save, absl::Time deadline) {
+bool RunControl::WaitWhilePaused(const std::function<void()>& save, absl::Time deadline) {
   std::optional<TrainerPhase> before;
   while (true) {
     {
@@ -46,38 +46,38 @@ bool RunState::WaitWhilePaused(const std::function<void()>& save, absl::Time dea
   }
 }
 
-bool RunState::WaitForGiveUp(absl::Duration timeout) {
+bool RunControl::WaitForGiveUp(absl::Duration timeout) {
   absl::MutexLock lock(&mutex_);
   mutex_.AwaitWithTimeout(absl::Condition(&gives_up_), timeout);
   return gives_up_;
 }
 
-bool RunState::TakeSaveRequest() {
+bool RunControl::TakeSaveRequest() {
   absl::MutexLock lock(&mutex_);
   return std::exchange(save_requested_, false);
 }
 
-void RunState::Progress() {
+void RunControl::Progress() {
   absl::MutexLock lock(&mutex_);
   ++num_progress_;
 }
 
-int64_t RunState::num_progress() const {
+int64_t RunControl::num_progress() const {
   absl::MutexLock lock(&mutex_);
   return num_progress_;
 }
 
-bool RunState::is_paused() const {
+bool RunControl::is_paused() const {
   absl::MutexLock lock(&mutex_);
   return pause_ && stop_ == kExitOk && status_.phase == TrainerPhase::kPaused;
 }
 
-RunStatus RunState::status() const {
+RunStatus RunControl::status() const {
   absl::MutexLock lock(&mutex_);
   return status_;
 }
 
-void RunState::RequestStop(ExitCode code) {
+void RunControl::RequestStop(ExitCode code) {
   absl::MutexLock pass_on_lock(&pass_on_mutex_);
   {
     absl::MutexLock lock(&mutex_);
@@ -88,18 +88,18 @@ void RunState::RequestStop(ExitCode code) {
   if (pass_on_) pass_on_(code);
 }
 
-void RunState::PassStopsOn(std::function<void(ExitCode)> pass_on) {
+void RunControl::PassStopsOn(std::function<void(ExitCode)> pass_on) {
   absl::MutexLock pass_on_lock(&pass_on_mutex_);
   pass_on_ = std::move(pass_on);
   if (const ExitCode code = stop_code(); pass_on_ && code != kExitOk) pass_on_(code);
 }
 
-void RunState::RequestPause(bool paused) {
+void RunControl::RequestPause(bool paused) {
   absl::MutexLock lock(&mutex_);
   pause_ = paused;
 }
 
-absl::Status RunState::RequestSave() {
+absl::Status RunControl::RequestSave() {
   absl::MutexLock lock(&mutex_);
   if (status_.phase == TrainerPhase::kFinished)
     return Unavailable("the run has finished; nothing is saved any more");

@@ -1,6 +1,6 @@
-// The state that the training loop shares with the control server and the signal handling threads.
-// The loop publishes its status and takes requests; the others read the status and make requests.
-// Thread-safe.
+// The requests and the status that the training loop shares with the control server and the signal
+// handling threads. The loop publishes its status and takes requests. The others read the status
+// and make requests. Thread-safe.
 #pragma once
 
 #include <absl/synchronization/mutex.h>
@@ -65,7 +65,7 @@ struct RunStatus {
   int64_t saved_step = -1;           // of last_checkpoint; -1 before the first
 };
 
-class RunState {
+class RunControl {
  public:
   // ---- For the training loop ----
 
