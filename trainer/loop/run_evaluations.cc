@@ -210,12 +210,12 @@ absl::Status RunEvaluations::Failed(int64_t step, const absl::Status& status) {
   if (run_.state().step > 0 || is_out_of_memory)
     TAOPD_RETURN_IF_ERROR(lifecycle_.SaveUntilStored());
   if (is_out_of_memory) {
-    return lifecycle_.OutOfMemorySaved(Concat("the evaluation after step ", step),
-                                       std::string(status.message()));
+    return lifecycle_.EndOutOfMemory(Concat("the evaluation after step ", step),
+                                     std::string(status.message()), /*saves=*/true);
   }
   if (absl::IsCancelled(status)) {
     LogInfo("stopping", {{"reason", std::string(status.message())}});
-    return lifecycle_.Stopped();
+    return lifecycle_.EndStopped();
   }
   const ExitCode code = IsServerAway(status)       ? kExitUnavailable
                         : absl::IsAborted(status)  ? kExitStorage  // of PublishedWeights

@@ -134,10 +134,10 @@ absl::Status RunGuard::Observe(const Metrics& metrics) {
       if (guard_.pauses()) run_control_.RequestPause(true);
       return absl::OkStatus();
     case GuardAction::kStop:
-      return lifecycle_.FailSaved(WithExitCode(kExitNumerics, Internal(describe())));
+      return lifecycle_.EndFailed(WithExitCode(kExitNumerics, Internal(describe())));
     case GuardAction::kRollBack:
       if (rollbacks_.count >= kMaxRollbacks) {
-        return lifecycle_.FailSaved(WithExitCode(
+        return lifecycle_.EndFailed(WithExitCode(
             kExitNumerics,
             Internal(describe(), " after ", rollbacks_.count, " roll-backs, the limit")));
       }
@@ -173,7 +173,7 @@ absl::Status RunGuard::RollBack(const GuardAlarm& alarm) {
                                     has_begun ? "" : ", and nothing is changed");
     const absl::Status failure = Annotate(path.status(), what);
     if (has_begun || !absl::IsNotFound(failure)) return BadData(failure);
-    return lifecycle_.FailSaved(WithExitCode(kExitNumerics, failure));
+    return lifecycle_.EndFailed(WithExitCode(kExitNumerics, failure));
   }
   if (context_.teacher.self)
     TAOPD_RETURN_IF_ERROR(WithExitCode(kExitUnavailable, context_.teacher.self->LoadAverage()));

@@ -275,13 +275,13 @@ void RunLifecycle::SetPending(std::shared_ptr<const PendingStep> pending) {
   });
 }
 
-absl::Status RunLifecycle::Finished() {
+absl::Status RunLifecycle::EndFinished() {
   TAOPD_RETURN_IF_ERROR(RetryUntilStored("the model", [this] { return run_.Export(); }));
   run_control_.SetPhase(TrainerPhase::kFinished);
   return absl::OkStatus();
 }
 
-absl::Status RunLifecycle::Stopped() {
+absl::Status RunLifecycle::EndStopped() {
   if (options_.service_manager != nullptr) options_.service_manager->Stopping();
   run_control_.SetPhase(TrainerPhase::kStopping);
   TAOPD_RETURN_IF_ERROR(SaveUntilStored());
@@ -291,34 +291,17 @@ absl::Status RunLifecycle::Stopped() {
   return run_.Stopped(static_cast<ExitCode>(code));
 }
 
-absl::Status RunLifecycle::FailSaved(const absl::Status& failure) {
+absl::Status RunLifecycle::EndFailed(const absl::Status& failure) {
   TAOPD_RETURN_IF_ERROR(SaveUntilStored());
   return failure;
 }
 
-absl::Status RunLifecycle::OutOfMemory(const TrainState& before, int64_t changes_before,
-                                       const std::string& where, const std::string& what) {
-  AdamW& optimizer = *run_.student().optimizer;
-  optimizer.ClearGradients();
-  std::string saved = "the newest checkpoint is intact";
-  // After an update the weights, or their average, are between two steps, so the older checkpoint
-  // must suffice. A single rank of several cannot save without the others, which do not know of the
-  // failure yet.
-  if (optimizer.num_changes() == changes_before && group_.world_size() == 1) {
-    run_.state() = before;
-    if (SaveUntilStored().ok()) saved = Concat("the state after step ", before.step, " is saved");
-  }
-  return OutOfMemoryError(where, what, saved);
-}
-
-absl::Status RunLifecycle::OutOfMemorySaved(const std::string& where,
-                                            const std::string& what) const {
-  return OutOfMemoryError(where, what,
-                          Concat("the state after step ", run_.state().step, " is saved"));
-}
-
-absl::Status RunLifecycle::OutOfMemoryError(const std::string& where, const std::string& what,
-                                            const std::string& saved) const {
+absl::Status RunLifecycle::EndOutOfMemory(const std::string& where, const std::string& what,
+                                          bool saves) {
+  run_.student().optimizer->ClearGradients();
+  const std::string saved = saves && SaveUntilStored().ok()
+                                ? Concat("the state after step ", run_.state().step, " is saved")
+                                : "the newest checkpoint is intact";
   const std::string plan =
       options_.memory != nullptr ? Concat(" The plan was:\n", options_.memory->table) : "";
   return WithExitCode(

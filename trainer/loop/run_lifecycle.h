@@ -119,17 +119,14 @@ class RunLifecycle {
 
   // ---- Each of these returns the status with which the run ends ----
   // Writes the model after the last step.
-  absl::Status Finished();
-  // Ends a run that was asked to stop.
-  absl::Status Stopped();
-  // Saves the current step, if it can be saved, and returns the failure.
-  absl::Status FailSaved(const absl::Status& failure);
-  // Ends a run whose memory ran out `where`. Saves `before` if no update has followed it, that is,
-  // if AdamW::num_changes is still `changes_before`.
-  absl::Status OutOfMemory(const TrainState& before, int64_t changes_before,
-                           const std::string& where, const std::string& what);
-  // Ends a run whose memory ran out `where`, and whose current step is saved.
-  absl::Status OutOfMemorySaved(const std::string& where, const std::string& what) const;
+  absl::Status EndFinished();
+  // Saves the state of a run that was asked to stop.
+  absl::Status EndStopped();
+  // Saves the current state, if it can be saved, and returns the failure.
+  absl::Status EndFailed(const absl::Status& failure);
+  // Ends a run whose memory ran out `where`. Saves the current state first if `saves` is true; all
+  // ranks must know of the failure then.
+  absl::Status EndOutOfMemory(const std::string& where, const std::string& what, bool saves);
 
  private:
   // Calls `save` in the phase kSaving, and adds its time to that of saves.
@@ -138,8 +135,6 @@ class RunLifecycle {
   absl::Status Prepare();
   // Writes a checkpoint of the current state, for which Prepare has been called.
   absl::Status Write();
-  absl::Status OutOfMemoryError(const std::string& where, const std::string& what,
-                                const std::string& saved) const;
   void RecordSaved(int64_t step, const std::string& path);
   void ReportFailure(const absl::Status& status);
   void PinAll() { checkpoints_.Pin({best_, named_best_, last_good_, evaluated_}); }

@@ -71,10 +71,8 @@ absl::Status TrainingRun::Run(const StartMode& mode) {
   } catch (const std::exception& error) {
     if (!IsOutOfMemory(error)) throw;
     // A step handles its own exceptions, so the state here is that of the end of a step.
-    CheckpointedRun& run = parts_.run;
-    const int64_t changes_before = may_go_back_ ? -1 : run.student().optimizer->num_changes();
-    return lifecycle_.OutOfMemory(run.state(), changes_before,
-                                  Concat("after step ", run.state().step), error.what());
+    return lifecycle_.EndOutOfMemory(Concat("after step ", parts_.run.state().step), error.what(),
+                                     is_alone() && !may_go_back_);
   }
 }
 
@@ -149,12 +147,12 @@ absl::Status TrainingRun::Loop() {
   while (!evaluations_.ends_run()) {
     TAOPD_ASSIGN_OR_RETURN(const bool stops,
                            WithExitCode(kExitUnavailable, lifecycle_.WaitForNextStep()));
-    if (stops) return lifecycle_.Stopped();
+    if (stops) return lifecycle_.EndStopped();
     TAOPD_RETURN_IF_ERROR(Step());
   }
   TAOPD_RETURN_IF_ERROR(evaluations_.Finish());
   TAOPD_RETURN_IF_ERROR(lifecycle_.SaveUntilStored());
-  return lifecycle_.Finished();
+  return lifecycle_.EndFinished();
 }
 
 absl::Status TrainingRun::DryRun() {
@@ -211,7 +209,7 @@ absl::Status TrainingRun::Step() {
   lifecycle_.ShowStep(metrics);
   parts_.trace.Write();
   if (state.nonfinite_in_a_row >= parts_.config.trainer.max_nonfinite_steps) {
-    return lifecycle_.FailSaved(
+    return lifecycle_.EndFailed(
         WithExitCode(kExitNumerics, Internal("the loss or its gradient was not finite in ",
                                              state.nonfinite_in_a_row, " steps in a row")));
   }
@@ -253,7 +251,8 @@ absl::StatusOr<StepResult> TrainingRun::TrainOn(const std::vector<const PromptRe
   const double lr =
       guard_.lr_factor() * LearningRate(parts_.config.optimizer, state.step, trainer.total_steps);
   const TrainState before = state;
-  const int64_t changes_before = parts_.run.student().optimizer->num_changes();
+  const AdamW& optimizer = *parts_.run.student().optimizer;
+  const int64_t changes_before = optimizer.num_changes();
   parts_.step_context.timeline = parts_.trace.BeginStep();
   try {
     const absl::Time start = absl::Now();
@@ -267,11 +266,14 @@ absl::StatusOr<StepResult> TrainingRun::TrainOn(const std::vector<const PromptRe
     }
     const absl::Status undone = UndoStep(before);
     state.train_seconds += absl::ToDoubleSeconds(absl::Now() - start);
-    return undone.ok() ? lifecycle_.Stopped() : undone;
+    return undone.ok() ? lifecycle_.EndStopped() : undone;
   } catch (const std::exception& error) {
     if (!IsOutOfMemory(error)) throw;
-    return lifecycle_.OutOfMemory(before, changes_before, Concat("step ", before.step + 1),
-                                  error.what());
+    state = before;
+    // After an update the weights, or their average, are between two steps, so the older checkpoint
+    // must suffice.
+    return lifecycle_.EndOutOfMemory(Concat("step ", before.step + 1), error.what(),
+                                     is_alone() && optimizer.num_changes() == changes_before);
   }
 }
 
@@ -280,13 +282,13 @@ absl::Status TrainingRun::StepFailed(const TrainState& before, const absl::Statu
   if (!parts_.group->health().ok()) return WithExitCode(kExitUnavailable, parts_.group->health());
   // A step that fails has changed nothing but the position in the data.
   TAOPD_RETURN_IF_ERROR(UndoStep(before));
-  if (absl::IsCancelled(status)) return lifecycle_.Stopped();
+  if (absl::IsCancelled(status)) return lifecycle_.EndStopped();
   TAOPD_RETURN_IF_ERROR(lifecycle_.SaveUntilStored());
   // The memory is this machine's: a server's RESOURCE_EXHAUSTED is retried (retry_policy.h,
   // http_reward.h, remote_rollout_engine.h), and ends as UNAVAILABLE.
   if (absl::IsResourceExhausted(status)) {
-    return lifecycle_.OutOfMemorySaved(Concat("step ", before.step + 1),
-                                       std::string(status.message()));
+    return lifecycle_.EndOutOfMemory(Concat("step ", before.step + 1),
+                                     std::string(status.message()), /*saves=*/true);
   }
   return WithExitCode(CodeOfFailedStep(status), Annotate(status, Concat("step ", before.step + 1)));
 }

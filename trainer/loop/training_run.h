@@ -47,6 +47,8 @@ class TrainingRun {
   absl::Status AverageWeights(int64_t step);
   void CountStep(const StepResult& result);
   absl::Status StepFailed(const TrainState& before, const absl::Status& status);
+  // One of several ranks cannot save after an exception, of which the others do not know yet.
+  bool is_alone() const { return parts_.group->world_size() == 1; }
   // Puts state and position in the data back to where a step began.
   absl::Status UndoStep(const TrainState& before);
 

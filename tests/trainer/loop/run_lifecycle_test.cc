@@ -62,8 +62,8 @@ TEST_F(RunLifecycleTest, EachSaveIsPreparedOnce) {
 
 TEST_F(RunLifecycleTest, AStateIsSavedOnceBeforeTheRunEnds) {
   ASSERT_OK(lifecycle_.SaveUntilStored());
-  EXPECT_TRUE(absl::IsCancelled(lifecycle_.Stopped()));
-  EXPECT_ERROR(lifecycle_.FailSaved(Internal("a failure")), kInternal, "a failure");
+  EXPECT_TRUE(absl::IsCancelled(lifecycle_.EndStopped()));
+  EXPECT_ERROR(lifecycle_.EndFailed(Internal("a failure")), kInternal, "a failure");
   EXPECT_EQ(num_prepared_, 1);
   // The rest of a step makes it another state.
   auto rest = std::make_shared<PendingStep>();
@@ -172,27 +172,25 @@ TEST_F(RunLifecycleTest, ARestoredRunKeepsTheLastGoodCheckpoint) {
 }
 
 TEST_F(RunLifecycleTest, OutOfMemorySaysWhatIsSaved) {
-  const int64_t changes = run_.student().optimizer->num_changes();
-  const absl::Status changed =
-      lifecycle_.OutOfMemory(run_.state(), changes - 1, "step 2", "no room\nstack");
+  const absl::Status changed = lifecycle_.EndOutOfMemory("step 2", "no room\nstack", false);
   EXPECT_EQ(ExitCodeOf(changed), kExitOutOfMemory);
   EXPECT_ERROR(changed, kResourceExhausted,
                "step 2: out of memory: no room; the newest checkpoint");
   EXPECT_EQ(num_prepared_, 0);
-  const absl::Status unchanged = lifecycle_.OutOfMemory(run_.state(), changes, "step 2", "no room");
+  const absl::Status unchanged = lifecycle_.EndOutOfMemory("step 2", "no room", true);
   EXPECT_ERROR(unchanged, kResourceExhausted, "no room; the state after step 1 is saved");
   EXPECT_EQ(num_prepared_, 1);
-  // The caller has saved.
-  const absl::Status saved = lifecycle_.OutOfMemorySaved("step 2", "no room");
+  // The state is saved already.
+  const absl::Status saved = lifecycle_.EndOutOfMemory("step 2", "no room", true);
   EXPECT_EQ(ExitCodeOf(saved), kExitOutOfMemory);
   EXPECT_ERROR(saved, kResourceExhausted, "the state after step 1 is saved");
   EXPECT_EQ(num_prepared_, 1);
 }
 
 TEST_F(RunLifecycleTest, OutOfMemoryNamesThePlanIfThereIsOne) {
-  EXPECT_EQ(NumMentions(lifecycle_.OutOfMemorySaved("step 2", "no room"), "The plan"), 0);
-  const RunLifecycle planned(&run_, &control_, {.start = absl::Now(), .memory = &memory_});
-  EXPECT_ERROR(planned.OutOfMemorySaved("step 2", "no room"), kResourceExhausted,
+  EXPECT_EQ(NumMentions(lifecycle_.EndOutOfMemory("step 2", "no room", false), "The plan"), 0);
+  RunLifecycle planned(&run_, &control_, {.start = absl::Now(), .memory = &memory_});
+  EXPECT_ERROR(planned.EndOutOfMemory("step 2", "no room", false), kResourceExhausted,
                "--resume. The plan was:\na table");
 }
 

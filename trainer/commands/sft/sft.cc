@@ -66,7 +66,7 @@ class SftRun {
       TAOPD_ASSIGN_OR_RETURN(stops, lifecycle_.WaitForNextStep());
       if (!stops) TAOPD_RETURN_IF_ERROR(Step(&stops));
     }
-    return stops ? lifecycle_.Stopped() : lifecycle_.Finished();
+    return stops ? lifecycle_.EndStopped() : lifecycle_.EndFinished();
   }
 
  private:
@@ -221,7 +221,7 @@ class SftRun {
     const double grad_norm = optimizer().GradientNorm();
     if (!std::isfinite(loss) || !std::isfinite(grad_norm)) {
       // The state is still that from before the step.
-      return lifecycle_.FailSaved(WithExitCode(
+      return lifecycle_.EndFailed(WithExitCode(
           kExitNumerics,
           Internal("step ", state.step + 1, ": loss ", loss, ", gradient norm ", grad_norm)));
     }
