@@ -5,6 +5,7 @@
 #include "common/base/log.h"
 #include "common/io/file.h"
 #include "common/io/jsonl.h"
+#include "common/model/torch_errors.h"
 #include "trainer/loop/setup/ranks.h"
 #include "trainer/step/kl_probe.h"
 
@@ -110,7 +111,7 @@ void RunGuard::LogAlarm(const GuardAlarm& alarm) {
               {"action", NameOf(alarm.action)}});
 }
 
-absl::Status RunGuard::Observe(const Metrics& metrics) {
+absl::StatusOr<bool> RunGuard::Observe(const Metrics& metrics) {
   const GuardConfig& config = config_.guard;
   GuardAlarm worst;
   const std::vector<GuardAlarm> alarms = guard_.Observe(run_.state().step, metrics);
@@ -129,10 +130,10 @@ absl::Status RunGuard::Observe(const Metrics& metrics) {
   switch (worst.action) {
     case GuardAction::kNone:
     case GuardAction::kWarn:
-      return absl::OkStatus();
+      return false;
     case GuardAction::kPause:
       if (guard_.pauses()) run_control_.RequestPause(true);
-      return absl::OkStatus();
+      return false;
     case GuardAction::kStop:
       return lifecycle_.EndFailed(WithExitCode(kExitNumerics, Internal(describe())));
     case GuardAction::kRollBack:
@@ -141,9 +142,17 @@ absl::Status RunGuard::Observe(const Metrics& metrics) {
             kExitNumerics,
             Internal(describe(), " after ", rollbacks_.count, " roll-backs, the limit")));
       }
-      return RollBack(worst);
+      try {
+        TAOPD_RETURN_IF_ERROR(RollBack(worst));
+        return true;
+      } catch (const std::exception& error) {
+        if (!IsOutOfMemory(error)) throw;
+        // The weights and the optimizer's state may belong to two steps.
+        return lifecycle_.EndOutOfMemory(Concat("after step ", run_.state().step), error.what(),
+                                         /*saves=*/false);
+      }
   }
-  return absl::OkStatus();
+  return false;
 }
 
 absl::Status RunGuard::RollBack(const GuardAlarm& alarm) {

@@ -34,9 +34,9 @@ class RunGuard {
   double lr_factor() const { return rollbacks_.lr_factor; }
   // Adds the metrics that the guard needs.
   void AddMetrics(const StepResult& result, Metrics* metrics);
-  // Shows the metrics of a step to the guard and carries out its action. After a roll-back,
-  // state.step is that of an earlier checkpoint. An error ends the run.
-  absl::Status Observe(const Metrics& metrics);
+  // Shows the metrics of a step to the guard and carries out its action. Returns whether the run
+  // has gone back to an earlier checkpoint, whose step state.step is then. An error ends the run.
+  absl::StatusOr<bool> Observe(const Metrics& metrics);
 
  private:
   absl::Status RestoreFiles();

@@ -70,9 +70,9 @@ absl::Status TrainingRun::Run(const StartMode& mode) {
     return mode.dry_run ? DryRun() : Loop();
   } catch (const std::exception& error) {
     if (!IsOutOfMemory(error)) throw;
-    // A step handles its own exceptions, so the state here is that of the end of a step.
+    // Steps and roll-backs handle their own exceptions, so the state is that of the end of a step.
     return lifecycle_.EndOutOfMemory(Concat("after step ", parts_.run.state().step), error.what(),
-                                     is_alone() && !may_go_back_);
+                                     is_alone());
   }
 }
 
@@ -215,11 +215,8 @@ absl::Status TrainingRun::Step() {
   }
   lifecycle_.RecordFinishedSave(/*waits=*/false);
   TAOPD_RETURN_IF_ERROR(evaluations_.RecordIfReady());
-  const int64_t step = state.step;
-  may_go_back_ = true;
-  TAOPD_RETURN_IF_ERROR(guard_.Observe(metrics));
-  may_go_back_ = false;
-  if (state.step != step) return absl::OkStatus();  // rolled back
+  TAOPD_ASSIGN_OR_RETURN(const bool has_rolled_back, guard_.Observe(metrics));
+  if (has_rolled_back) return absl::OkStatus();
   // Save before the evaluation, which may fail or take long.
   TAOPD_RETURN_IF_ERROR(lifecycle_.SaveIfDue(parts_.config.trainer.save_every));
   return evaluations_.is_due() ? evaluations_.Run() : absl::OkStatus();

@@ -58,9 +58,6 @@ class TrainingRun {
   RunPipeline pipeline_;
   RunGuard guard_;
   StepReport report_;
-  // While the guard may go back to a checkpoint, the weights and the optimizer's state may belong
-  // to two steps. After a failure then, nothing is saved.
-  bool may_go_back_ = false;
 };
 
 }  // namespace taopd
