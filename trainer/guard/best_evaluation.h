@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <optional>
 
 namespace taopd {
 
@@ -15,7 +16,7 @@ class BestEvaluation {
   // value equal to the best, or not a number, is not.
   bool Observe(int64_t step, double value) {
     const bool is_best =
-        !std::isnan(value) && (step_ < 0 || (smallest_is_best_ ? value < value_ : value > value_));
+        !std::isnan(value) && (!step_ || (smallest_is_best_ ? value < value_ : value > value_));
     num_since_best_ = is_best ? 0 : num_since_best_ + 1;
     if (!is_best) return false;
     step_ = step;
@@ -23,13 +24,13 @@ class BestEvaluation {
     return true;
   }
 
-  int64_t step() const { return step_; }  // -1 if there is no best yet
+  std::optional<int64_t> step() const { return step_; }  // of the best, if there is one yet
   double value() const { return value_; }
   int64_t num_since_best() const { return num_since_best_; }  // evaluations since the best
 
  private:
   bool smallest_is_best_;
-  int64_t step_ = -1;
+  std::optional<int64_t> step_;
   double value_ = 0;
   int64_t num_since_best_ = 0;
 };

@@ -129,7 +129,7 @@ void RunEvaluations::Begin() {
   // If the run is killed, the resumed run evaluates the weights of this checkpoint.
   if (state.step > 0 && !lifecycle_.is_saved_or_saving()) lifecycle_.StartSave();
   state.open_evaluation = state.step;
-  lifecycle_.PinEvaluated(state.step);
+  lifecycle_.kept().SetEvaluated(state.step);
   rollouts_.evaluation_snapshot->Take(state.step);
   beside_.emplace(context_, state.step, OpenJournal(state.step, state.train_seconds));
 }
@@ -137,7 +137,7 @@ void RunEvaluations::Begin() {
 absl::Status RunEvaluations::ResumeInterrupted() {
   TrainState& state = run_.state();
   const int64_t step = std::exchange(state.open_evaluation, -1);
-  lifecycle_.PinEvaluated(-1);
+  lifecycle_.kept().SetEvaluated(std::nullopt);
   if (step < 0 || run_.recorded().evaluated.contains(step)) return absl::OkStatus();
   TAOPD_ASSIGN_OR_RETURN(const std::string dir, run_.checkpoints().Find(step));
   if (dir.empty() || rollouts_.evaluation_snapshot == nullptr) {
@@ -152,7 +152,7 @@ absl::Status RunEvaluations::ResumeInterrupted() {
   if (loaded.ok()) loaded = then.status();
   TAOPD_RETURN_IF_ERROR(AgreeOnFailure(&group_, loaded.ok() ? loaded : BadData(loaded)));
   state.open_evaluation = step;
-  lifecycle_.PinEvaluated(step);
+  lifecycle_.kept().SetEvaluated(step);
   beside_.emplace(context_, step, OpenJournal(step, then->train_seconds));
   return absl::OkStatus();
 }
@@ -186,7 +186,7 @@ absl::Status RunEvaluations::RecordReady() {
   if (!result.ok()) return Failed(step, result.status());
   TAOPD_RETURN_IF_ERROR(Record(step, *result));
   run_.state().open_evaluation = -1;
-  lifecycle_.PinEvaluated(-1);
+  lifecycle_.kept().SetEvaluated(std::nullopt);
   return absl::OkStatus();
 }
 
@@ -236,7 +236,7 @@ void RunEvaluations::ObserveMetrics(int64_t step, const Metrics& metrics) {
   values_.emplace_back(step, *value);
   if (best_.Observe(step, *value)) {
     LogInfo("best so far", {{"step", step}, {name, *value}});
-    lifecycle_.Pin(best_.step(), named_best_step_);
+    lifecycle_.kept().SetBest(step);
     if (step == 0) return;  // the start has no checkpoint
     // best.json names checkpoints that exist.
     if (step == run_.state().step) {
@@ -256,14 +256,13 @@ void RunEvaluations::LogEarlyStop() const {
   LogInfo("finishing early: trainer.best_metric has not improved",
           {{"step", run_.state().step},
            {"evaluations", best_.num_since_best()},
-           {"best_step", best_.step()},
+           {"best_step", best_.step().value_or(-1)},
            {config_.trainer.best_metric, best_.value()}});
 }
 
 void RunEvaluations::WriteBest(int64_t step, double value) {
   const std::string path = run_.run_dir() + "/best.json";
-  named_best_step_ = step;
-  lifecycle_.Pin(best_.step(), named_best_step_);
+  lifecycle_.kept().SetNamedBest(step);
   if (!group_.is_root()) return;
   const nlohmann::ordered_json json = {
       {"step", step}, {"metric", config_.trainer.best_metric}, {"value", value}};
@@ -274,7 +273,6 @@ void RunEvaluations::WriteBest(int64_t step, double value) {
 absl::Status RunEvaluations::Restore() {
   best_ = BestEvaluation(smallest_is_best_);
   values_.clear();
-  named_best_step_ = -1;
   BestEvaluation named(smallest_is_best_);
   Observe(run_.recorded());
   // Rank 0 alone sees the directory's changes in time; the steps go to all.
@@ -283,10 +281,11 @@ absl::Status RunEvaluations::Restore() {
     if (step == 0 || !path.empty()) named.Observe(step, value);
   }
   TAOPD_RETURN_IF_ERROR(ResumeInterrupted());
-  lifecycle_.Pin(best_.step(), named_best_step_);
+  lifecycle_.kept().SetBest(best_.step());
+  lifecycle_.kept().SetNamedBest(std::nullopt);
   if (config_.trainer.best_metric.empty() || run_.checkpoint_dir().empty()) return absl::OkStatus();
   if (named.step() > 0) {  // best.json never names the start, as in ObserveMetrics
-    WriteBest(named.step(), named.value());
+    WriteBest(*named.step(), named.value());
     return absl::OkStatus();
   }
   std::error_code error;

@@ -96,7 +96,6 @@ class RunEvaluations {
   const bool smallest_is_best_ = config_.trainer.best_is == BestIs::kSmallest;
   BestEvaluation best_{smallest_is_best_};
   std::vector<std::pair<int64_t, double>> values_;  // of best_metric, by step
-  int64_t named_best_step_ = -1;  // the step in best.json, whose checkpoint is kept
   absl::Duration wait_time_;
   std::optional<BesideEvaluation> beside_;
 };

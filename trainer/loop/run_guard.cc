@@ -24,7 +24,8 @@ RunGuard::RunGuard(const RunContext& context, RunLifecycle* lifecycle, RunEvalua
 
 absl::Status RunGuard::Restore() {
   TAOPD_RETURN_IF_ERROR(AgreeOnFailure(&group_, RestoreFiles()));
-  TAOPD_RETURN_IF_ERROR(lifecycle_.RestoreGood(last_good_weights()));
+  // A run never goes back to a checkpoint within a step, which the state may come from.
+  TAOPD_RETURN_IF_ERROR(lifecycle_.kept().Restore(run_.state().step, last_good_weights()));
   TAOPD_RETURN_IF_ERROR(pipeline_.Restart(skips_prompts_));
   return evaluations_.Restore();
 }
@@ -116,7 +117,7 @@ absl::StatusOr<bool> RunGuard::Observe(const Metrics& metrics) {
   GuardAlarm worst;
   const std::vector<GuardAlarm> alarms = guard_.Observe(run_.state().step, metrics);
   // The step's rollouts came from the weights of the step before.
-  if (guard_.last_good_step() == run_.state().step) lifecycle_.MarkNewestGood();
+  if (guard_.last_good_step() == run_.state().step) lifecycle_.kept().MarkNewestGood();
   for (const GuardAlarm& alarm : alarms) {
     // Log an alarm at its first step and when the guard begins to act; in between it would only be
     // repeated.

@@ -35,13 +35,6 @@ absl::Status RunLifecycle::Restore(const TrainConfig& config, const Shares& shar
   return absl::OkStatus();
 }
 
-absl::Status RunLifecycle::RestoreGood(int64_t good_step) {
-  // A run never goes back to a checkpoint within a step, which the state may come from.
-  TAOPD_ASSIGN_OR_RETURN(newest_, checkpoints_.NewestStep(run_.state().step));
-  TAOPD_ASSIGN_OR_RETURN(last_good_, checkpoints_.NewestStep(good_step));
-  return absl::OkStatus();
-}
-
 void RunLifecycle::ShowBegin() {
   run_control_.Update([&](RunStatus& status) {
     status.run_name = run_.options().name;
@@ -112,7 +105,7 @@ absl::Status RunLifecycle::SaveIfDue(int64_t save_every) {
 absl::Status RunLifecycle::Prepare() {
   RecordFinishedSave(/*waits=*/true);
   if (prepare_) TAOPD_RETURN_IF_ERROR(prepare_());
-  PinAll();
+  kept_.Pin();
   return absl::OkStatus();
 }
 
@@ -150,7 +143,7 @@ void RunLifecycle::StartSave() {
   }
   is_saved_or_saving_ = true;
   save_interval_.Saved(absl::Now());
-  newest_before_ = std::exchange(newest_, run_.state().step);
+  kept_.Add(run_.state().step);
 }
 
 void RunLifecycle::RecordFinishedSave(bool waits) {
@@ -163,8 +156,7 @@ void RunLifecycle::RecordFinishedSave(bool waits) {
   }
   ReportFailure(saved->path.status());
   if (saved->step == run_.state().step) is_saved_or_saving_ = false;
-  if (last_good_ == saved->step) last_good_ = newest_before_;
-  newest_ = newest_before_;
+  kept_.Remove(saved->step);
 }
 
 bool RunLifecycle::WaitUntilSaved() {
@@ -254,16 +246,10 @@ absl::Status RunLifecycle::Write() {
   const absl::StatusOr<std::string> saved = checkpoints_.Save();
   is_saved_or_saving_ = saved.ok();
   if (!saved.ok()) return WithExitCode(kExitStorage, saved.status());
-  newest_ = run_.state().step;
+  kept_.Add(run_.state().step);
   save_interval_.Saved(absl::Now());
   RecordSaved(run_.state().step, *saved);
   return absl::OkStatus();
-}
-
-void RunLifecycle::Pin(int64_t best_step, int64_t named_best_step) {
-  best_ = best_step;
-  named_best_ = named_best_step;
-  PinAll();
 }
 
 void RunLifecycle::SetPending(std::shared_ptr<const PendingStep> pending) {

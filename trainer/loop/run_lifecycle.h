@@ -18,6 +18,7 @@
 #include "trainer/config/train_config.h"
 #include "trainer/control/run_control.h"
 #include "trainer/guard/wall_time.h"
+#include "trainer/loop/kept_checkpoints.h"
 #include "trainer/run/checkpointed_run.h"
 #include "trainer/step/rollouts/pending_step.h"
 #include "trainer/step/timing/timeline.h"
@@ -51,9 +52,6 @@ class RunLifecycle {
   void OnPrepare(std::function<absl::Status()> prepare) { prepare_ = std::move(prepare); }
   // Restores the rest of a step from the checkpoint that the state was loaded from, if it has one.
   absl::Status Restore(const TrainConfig& config, const Shares& shares);
-  // Restores what MarkNewestGood had recorded: the newest checkpoint of at most `good_step` steps
-  // is the last good one. Call it after Restore, before the first save.
-  absl::Status RestoreGood(int64_t good_step);
 
   // Shows other threads that the run begins, or continues from a checkpoint.
   void ShowBegin();
@@ -92,16 +90,8 @@ class RunLifecycle {
   // The limit of the process's time, which knows how long a save takes.
   WallTimeLimit& wall_time() { return wall_time_; }
 
-  // Records that the weights of the newest checkpoint have made a step without an alarm.
-  void MarkNewestGood() {
-    if (newest_ >= 0) last_good_ = newest_;
-  }
-  // From the next save on, keeps the checkpoint of this step, whose weights are being evaluated; -1
-  // if there is none.
-  void PinEvaluated(int64_t step) { evaluated_ = step; }
-  // Keeps the checkpoints of the best evaluation and of best.json, and the last good one. The steps
-  // are -1 if there is none.
-  void Pin(int64_t best_step, int64_t named_best_step);
+  // The checkpoints that the run keeps. Each save adds its own, and pins them first.
+  KeptCheckpoints& kept() { return kept_; }
 
   // Gives later checkpoints the rest of a step that has ended between two mini-batches; the current
   // state then counts as not saved. If `pending` is null, they lie between two steps again.
@@ -137,7 +127,6 @@ class RunLifecycle {
   absl::Status Write();
   void RecordSaved(int64_t step, const std::string& path);
   void ReportFailure(const absl::Status& status);
-  void PinAll() { checkpoints_.Pin({best_, named_best_, last_good_, evaluated_}); }
 
   CheckpointedRun& run_;
   RunControl& run_control_;
@@ -152,13 +141,7 @@ class RunLifecycle {
   bool is_saved_or_saving_ = false;  // the current step
   bool last_save_failed_ = false;
   std::shared_ptr<const PendingStep> pending_;
-  // Steps of checkpoints, or -1.
-  int64_t newest_ = -1;         // may still be being written
-  int64_t newest_before_ = -1;  // the newest one before the one that is being written
-  int64_t last_good_ = -1;      // the newest one whose weights have made a step without an alarm
-  int64_t best_ = -1;
-  int64_t named_best_ = -1;
-  int64_t evaluated_ = -1;
+  KeptCheckpoints kept_{&checkpoints_};
 };
 
 }  // namespace taopd

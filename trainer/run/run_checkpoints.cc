@@ -105,8 +105,9 @@ CheckpointRef RunCheckpoints::FindOnRoot(int64_t first_step, int64_t last_step) 
   return newest;
 }
 
-absl::StatusOr<int64_t> RunCheckpoints::NewestStep(int64_t step) {
-  return group_->AgreeOnLargest(FindOnRoot(0, step).step);
+absl::StatusOr<std::optional<int64_t>> RunCheckpoints::NewestStep(int64_t step) {
+  TAOPD_ASSIGN_OR_RETURN(const int64_t newest, group_->AgreeOnLargest(FindOnRoot(0, step).step));
+  return newest < 0 ? std::nullopt : std::optional(newest);
 }
 
 absl::StatusOr<CheckpointRef> RunCheckpoints::FindNewest(int64_t step) {

@@ -85,8 +85,8 @@ class RunCheckpoints {
   absl::StatusOr<std::string> Find(int64_t step) {
     return group_->BroadcastText(FindOnRoot(step, step).path, 0);
   }
-  // Returns the newest step of at most `step` for which Find returns a checkpoint, or -1.
-  absl::StatusOr<int64_t> NewestStep(int64_t step);
+  // Returns the newest step of at most `step` for which Find returns a checkpoint, if there is one.
+  absl::StatusOr<std::optional<int64_t>> NewestStep(int64_t step);
   // Returns the newest undamaged checkpoint of at most `step` steps. Returns NOT_FOUND if there is
   // no checkpoint up to that step, and DATA_LOSS if all of them are damaged.
   absl::StatusOr<CheckpointRef> FindNewest(int64_t step);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <optional>
 
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
@@ -17,7 +18,7 @@ TEST(BestEvaluation, CountsEvaluationsSinceTheBest) {
   for (const bool smallest : {true, false}) {
     const double sign = smallest ? 1 : -1;
     BestEvaluation best(smallest);
-    EXPECT_EQ(best.step(), -1);
+    EXPECT_EQ(best.step(), std::nullopt);
     EXPECT_FALSE(best.Observe(0, std::numeric_limits<double>::quiet_NaN()));
     EXPECT_TRUE(best.Observe(5, sign * 3));
     EXPECT_FALSE(best.Observe(10, sign * 3));  // an equal value is not better

@@ -158,13 +158,13 @@ TEST_F(RunLifecycleTest, ARestoredRunKeepsTheLastGoodCheckpoint) {
   };
   const auto kept = [&](int64_t step) { return !run_.checkpoints().Find(step)->empty(); };
   save_until(3);
-  ASSERT_OK(lifecycle_.RestoreGood(2));
+  ASSERT_OK(lifecycle_.kept().Restore(run_.state().step, 2));
   save_until(5);
   EXPECT_TRUE(kept(2));
   EXPECT_FALSE(kept(3));
   // The state comes from a checkpoint within step 7.
-  ASSERT_OK(lifecycle_.RestoreGood(-2));
-  lifecycle_.MarkNewestGood();
+  ASSERT_OK(lifecycle_.kept().Restore(run_.state().step, -2));
+  lifecycle_.kept().MarkNewestGood();
   ++run_.state().step;
   save_until(9);
   EXPECT_TRUE(kept(5)) << "there is none of step 6";
