@@ -9,13 +9,9 @@
 #include "trainer/eval/local_source.h"
 
 namespace taopd {
-namespace {
 
-using Json = nlohmann::ordered_json;
-
-// Returns the settings that determine the problems and the grading, by name.
-Json SettingsOfEvaluation(TrainConfig config) {
-  Json values = Json::object();
+absl::StatusOr<nlohmann::ordered_json> DescribeQuestions(TrainConfig config) {
+  auto evaluation = nlohmann::ordered_json::object();
   const SettingTable table = DescribeSettings(config);
   for (const Setting& setting : table.settings()) {
     const bool counts =
@@ -24,15 +20,8 @@ Json SettingsOfEvaluation(TrainConfig config) {
         (setting.path.starts_with("data.") && !setting.path.starts_with("data.train") &&
          setting.path != "data.val" && setting.path != "data.max_response_length" &&
          setting.path != "data.shuffle");
-    if (counts) values[setting.path] = SettingText(setting.pointer);
+    if (counts) evaluation[setting.path] = SettingText(setting.pointer);
   }
-  return values;
-}
-
-}  // namespace
-
-absl::StatusOr<Json> DescribeQuestions(const TrainConfig& config) {
-  Json evaluation = SettingsOfEvaluation(config);
   for (const std::string& path : config.data.val) {
     TAOPD_ASSIGN_OR_RETURN(const std::string hash, Sha256OfFile(path));
     evaluation["data"].push_back({{"file", path}, {"sha256", hash}});

@@ -16,8 +16,8 @@
 
 namespace taopd {
 
-// Describes the problems and the grading: the settings, and the bytes of data.val.
-absl::StatusOr<nlohmann::ordered_json> DescribeQuestions(const TrainConfig& config);
+// Describes the problems and the grading: their settings, and the bytes of data.val.
+absl::StatusOr<nlohmann::ordered_json> DescribeQuestions(TrainConfig config);
 
 // The model that is measured, and the parts that measure it.
 struct EvaluatedModel {
