@@ -22,7 +22,7 @@ enum class TrainerPhase {
   kRunning,
   kPaused,
   kWaitingForTeacher,
-  kWaitingForStorage,  // the run's end waits until the state can be written
+  kWaitingForStorage,  // the run waits until it can write its state
   kEvaluating,
   kSaving,
   kStopping,
@@ -107,7 +107,7 @@ class RunControl {
   void RequestStop(ExitCode code);
   void RequestPause(bool paused);
   // Returns UNAVAILABLE if the run has finished: nothing is saved any more. Several requests before
-  // the next checkpoint are one.
+  // the next checkpoint count as one.
   absl::Status RequestSave();
 
  private:

@@ -48,7 +48,7 @@ std::optional<EvalJournal> RunEvaluations::OpenJournal(int64_t step, double trai
   const std::string path = Concat(JournalDir(), "/step-", step, "-rank-", group_.rank(), ".jsonl");
   auto journal = evaluation.ok() ? EvalJournal::Open(path, *evaluation, /*overwrite=*/false)
                                  : absl::StatusOr<EvalJournal>(evaluation.status());
-  if (absl::IsFailedPrecondition(journal.status()))  // it is another evaluation's
+  if (absl::IsFailedPrecondition(journal.status()))  // the file belongs to another evaluation
     journal = EvalJournal::Open(path, *evaluation, /*overwrite=*/true);
   if (!journal.ok()) {
     LogWarning("an evaluation that is interrupted will be repeated: it has no journal",

@@ -35,12 +35,12 @@ class RunEvaluations {
   bool is_due() const;
   // Returns whether the last step is done, or early_stop_evaluations ends the run early.
   bool ends_run() const { return run_.is_last() || EndsEarly(); }
-  // Evaluates, or begins to evaluate beside training. If that fails, the current state is saved
-  // first.
+  // Evaluates, or begins to evaluate beside training. If that fails, saves the current state before
+  // it returns the error.
   absl::Status Run();
   // Calls Run if the evaluation of the current step is due and not recorded: at the start of a new
-  // run, and after a resume or a roll-back that interrupted an evaluation. Leaves it out if the
-  // weights are already within the next step.
+  // run, and after a resume or a roll-back that interrupted an evaluation. Skips it if the weights
+  // are already within the next step.
   absl::Status RunIfMissing();
   // Records an evaluation beside training that has ended, if there is one.
   absl::Status RecordIfReady();

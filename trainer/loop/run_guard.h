@@ -62,7 +62,7 @@ class RunGuard {
   const StepContext& step_context_ = context_.step_context;
   CollapseGuard guard_{config_.guard};
   Rollbacks rollbacks_;
-  bool skips_prompts_ = false;  // whether the prompts of steps that were undone are left out
+  bool skips_prompts_ = false;  // whether the run leaves out the prompts of undone steps
   std::vector<Rollout> probe_;  // responses for policy/kl_to_start; empty if it is off
 };
 

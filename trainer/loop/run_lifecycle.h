@@ -60,18 +60,18 @@ class RunLifecycle {
   // (console_sink.h). REQUIRES: the metrics have time/step_s.
   void ShowStep(const Metrics& metrics);
 
-  // Waits while the run is paused: rank 0 for a person, and the others for rank 0. Saves that are
-  // requested meanwhile are carried out. Returns whether the run should stop before the next step,
-  // because a rank was asked to or the wall time has no room for one more step.
+  // Waits while the run is paused: rank 0 for a person, and the others for rank 0. Carries out
+  // saves that are requested meanwhile. Returns whether the run should stop before the next step,
+  // because a rank was asked to stop or the wall time has no room for one more step.
   absl::StatusOr<bool> WaitForNextStep();
 
-  // Saves after a step if a checkpoint is due, every `save_every` steps or by the time, or asked
-  // for. The state after the last step is saved in any case.
+  // Call it after each step. Saves if a checkpoint is requested, or due by `save_every` steps or by
+  // the save interval. Always saves the state after the last step.
   absl::Status SaveIfDue(int64_t save_every);
   // Saves the current state. A failure is logged, and the next step tries again.
   absl::Status Save();
-  // Makes sure that the current state is saved before the run ends. Waits for a save in progress.
-  // Unless the state is then that of a checkpoint, saves it by RetryUntilStored.
+  // Makes sure that the current state is saved before the run ends. Waits for a save in progress,
+  // and then saves by RetryUntilStored unless a checkpoint already has the state.
   absl::Status SaveUntilStored();
   // Saves during the next step if trainer.async_save and the memory allow it, otherwise like Save.
   void StartSave();
@@ -81,13 +81,13 @@ class RunLifecycle {
   // Waits for a checkpoint that is being written. Returns whether the current step is saved.
   bool WaitUntilSaved();
   bool is_saved_or_saving() const { return is_saved_or_saving_; }
-  // MarkChanged records that the state differs from the last checkpoint. MarkSaved records that the
-  // state is that of a checkpoint.
+  // MarkChanged records that the state differs from the last checkpoint. MarkSaved records that a
+  // checkpoint has the state.
   void MarkChanged() { is_saved_or_saving_ = false; }
   void MarkSaved() { is_saved_or_saving_ = true; }
   // Returns the time that saves took since the last call.
   absl::Duration TakeSaveTime() { return std::exchange(save_time_, absl::ZeroDuration()); }
-  // The limit of the process's time, which knows how long a save takes.
+  // The limit of the process's time. Each save tells it how long it took.
   WallTimeLimit& wall_time() { return wall_time_; }
 
   // The checkpoints that the run keeps. Each save adds its own, and pins them first.
@@ -114,14 +114,14 @@ class RunLifecycle {
   absl::Status EndStopped();
   // Saves the current state, if it can be saved, and returns the failure.
   absl::Status EndFailed(const absl::Status& failure);
-  // Ends a run whose memory ran out `where`. Saves the current state first if `saves` is true; all
-  // ranks must know of the failure then.
+  // Ends a run whose memory ran out `where`. Saves the current state first if `saves` is true.
+  // REQUIRES: all ranks call it then.
   absl::Status EndOutOfMemory(const std::string& where, const std::string& what, bool saves);
 
  private:
-  // Calls `save` in the phase kSaving, and adds its time to that of saves.
+  // Calls `save` in the phase kSaving, and adds its duration to the time of saves.
   absl::Status InSavingPhase(const std::function<absl::Status()>& save);
-  // Gives the next checkpoint its files, after the one that is being written.
+  // Waits for the checkpoint that is being written, and gives the next one its files.
   absl::Status Prepare();
   // Writes a checkpoint of the current state, for which Prepare has been called.
   absl::Status Write();

@@ -30,7 +30,7 @@ class StepReport {
     std::string unparsed_response, expected;
   };
   Answers Grade(const StepResult& result) const;
-  // `answers` are of this step and all ranks.
+  // `answers` are those of all ranks in this step.
   void WarnIfNeverFound(const Answers& answers);
   // Adds the state of the data, of the disk and of the memory.
   void AddRunMetrics(Metrics* metrics) const;

@@ -76,8 +76,8 @@ struct RolloutParts {
   }
 };
 
-// The source of scores. It ends before the RolloutParts and the student, because the callbacks of
-// its client use them.
+// The source of scores. It is destroyed before the RolloutParts and the student, which its client's
+// callbacks use.
 struct TeacherParts {
   std::optional<SelfTeacher> self;  // set if the student is a teacher
   std::unique_ptr<TeacherClient> client;

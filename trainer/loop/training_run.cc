@@ -62,7 +62,7 @@ absl::Status TrainingRun::Run(const StartMode& mode) {
   TAOPD_ASSIGN_OR_RETURN(const bool is_finished, SetUp(mode));
   parts_.control.service_manager.Ready();
   if (is_finished) return absl::OkStatus();
-  // Rank 0 watches for all: a rank that hangs holds it up, and in a pause the others wait for it.
+  // Rank 0 watches all ranks: one that hangs holds it up, and in a pause the others wait for it.
   ControlParts& control = parts_.control;
   control.service_manager.WatchWith(
       [this, &control] { return !parts_.group->is_root() || control.liveness->Check().ok(); });
@@ -267,22 +267,22 @@ absl::StatusOr<StepResult> TrainingRun::TrainOn(const std::vector<const PromptRe
   } catch (const std::exception& error) {
     if (!IsOutOfMemory(error)) throw;
     state = before;
-    // After an update the weights, or their average, are between two steps, so the older checkpoint
-    // must suffice.
+    // After an update the weights, or their average, lie between two steps. Only the newest
+    // checkpoint can continue the run then.
     return lifecycle_.EndOutOfMemory(Concat("step ", before.step + 1), error.what(),
                                      is_alone() && optimizer.num_changes() == changes_before);
   }
 }
 
 absl::Status TrainingRun::StepFailed(const TrainState& before, const absl::Status& status) {
-  // Without the other ranks nothing can be saved; the newest checkpoint is intact.
+  // A rank cannot save without the others. The newest checkpoint is intact.
   if (!parts_.group->health().ok()) return WithExitCode(kExitUnavailable, parts_.group->health());
   // A step that fails has changed nothing but the position in the data.
   TAOPD_RETURN_IF_ERROR(UndoStep(before));
   if (absl::IsCancelled(status)) return lifecycle_.EndStopped();
   TAOPD_RETURN_IF_ERROR(lifecycle_.SaveUntilStored());
-  // The memory is this machine's: a server's RESOURCE_EXHAUSTED is retried (retry_policy.h,
-  // http_reward.h, remote_rollout_engine.h), and ends as UNAVAILABLE.
+  // This machine is short of memory, and not a server: clients retry RESOURCE_EXHAUSTED and return
+  // UNAVAILABLE in the end (retry_policy.h, http_reward.h, remote_rollout_engine.h).
   if (absl::IsResourceExhausted(status)) {
     return lifecycle_.EndOutOfMemory(Concat("step ", before.step + 1),
                                      std::string(status.message()), /*saves=*/true);

@@ -49,7 +49,7 @@ class TrainingRun {
   absl::Status StepFailed(const TrainState& before, const absl::Status& status);
   // One of several ranks cannot save after an exception, of which the others do not know yet.
   bool is_alone() const { return parts_.group->world_size() == 1; }
-  // Puts state and position in the data back to where a step began.
+  // Restores the state and the position in the data from before a step.
   absl::Status UndoStep(const TrainState& before);
 
   TrainingParts parts_;

@@ -99,7 +99,7 @@ absl::Status BesideEvaluation::OnWait(const std::function<absl::Status()>& cance
     num_added_.store(journal_->num_added());
     context_.run_control.Progress();
   }
-  // An engine gives way by itself; here a forward pass does.
+  // An engine gives way by itself; a forward pass gives way here.
   const bool computes_passes = context_.config.eval.measure == EvalMeasure::kKl;
   absl::Status status = cancelled();
   while (status.ok() && computes_passes && snapshot_->Yields()) {

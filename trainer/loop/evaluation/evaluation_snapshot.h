@@ -31,7 +31,7 @@ class EvaluationSnapshot {
                                                                   const Decoder* student,
                                                                   const InferenceEngine* rollouts);
 
-  // Lets servers generate from now on. Their weights are published in `directory`.
+  // Lets servers generate from now on, and publishes their weights in `directory`.
   void GenerateElsewhere(std::unique_ptr<RemoteRolloutEngine> servers, std::string directory);
 
   // Copies the student's current weights, which are those after `step` steps. REQUIRES (also for

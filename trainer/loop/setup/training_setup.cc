@@ -245,7 +245,7 @@ void FillContext(TrainingParts& parts) {
   context.aggregation = parts.config.objective.aggregation;
   context.on_wait = [&parts] { return OnWait(parts); };
   context.stop_requested = [&parts] {
-    parts.run_control->Progress();  // it is asked before each micro-batch
+    parts.run_control->Progress();  // a step asks before each micro-batch
     return parts.run_control->stop_requested();
   };
   context.stop_grace = absl::Seconds(parts.config.trainer.stop_grace_s);
