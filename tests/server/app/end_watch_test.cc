@@ -26,7 +26,7 @@ TEST(EndWatchTest, EndsAProcessThatWaitsForever) {
     EndWatch watch;
     watch.EndAtNewRequest(signals, /*is_requested=*/false);
     ::kill(::getpid(), SIGTERM);
-    absl::SleepFor(absl::Seconds(5));
+    std::this_thread::sleep_for(RepeatedSignals::kSameRequestFor + std::chrono::milliseconds(500));
     ::kill(::getpid(), SIGTERM);
     absl::SleepFor(absl::Seconds(30));
     std::_Exit(1);
