@@ -19,18 +19,12 @@
 #include "trainer/control/run_control.h"
 #include "trainer/guard/wall_time.h"
 #include "trainer/loop/kept_checkpoints.h"
+#include "trainer/parts/plan/memory_plan.h"
 #include "trainer/run/checkpointed_run.h"
 #include "trainer/step/rollouts/pending_step.h"
 #include "trainer/step/timing/timeline.h"
 
 namespace taopd {
-
-// The results of the memory plan.
-struct PlannedMemory {
-  std::string table;             // the plan as text, for the message of a failure
-  double gb = 0;                 // of the device, in GiB; 0 without a plan
-  int64_t copy_limit_bytes = 0;  // the limit of a checkpoint's copy; 0: saves do not copy
-};
 
 struct RunLifecycleOptions {
   absl::Time start;                           // of the process

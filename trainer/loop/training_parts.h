@@ -27,7 +27,7 @@
 #include "trainer/data/epoch_order.h"
 #include "trainer/grading/grader.h"
 #include "trainer/loop/evaluation/evaluation_snapshot.h"
-#include "trainer/loop/run_lifecycle.h"
+#include "trainer/parts/plan/memory_plan.h"
 #include "trainer/pipeline/generation_weights.h"
 #include "trainer/pipeline/published_weights.h"
 #include "trainer/reward/step_rewards.h"

@@ -15,6 +15,13 @@
 
 namespace taopd {
 
+// The results of the memory plan that a run keeps.
+struct PlannedMemory {
+  std::string table;             // the plan as text, for the message of a failure
+  double gb = 0;                 // of the device, in GiB; 0 without a plan
+  int64_t copy_limit_bytes = 0;  // the limit of a checkpoint's copy; 0: saves do not copy
+};
+
 // Returns the memory that this process may use of trainer.device. On a CPU this is
 // trainer.cpu_memory_limit, or an equal part of the available memory for each of `num_local_ranks`
 // processes. A limit of the process itself (ulimit) applies as well.
