@@ -1,19 +1,5 @@
-// The parts of a distillation run, by their purpose. The set-up makes them, and the classes of the
-// loop use them:
-//
-//   setup/               makes them: all that can refuse a run before its first step
-//   ../parts/plan/       the memory plan, and the settings that are auto
-//   training_run.h       the loop over the steps, or one step that leaves nothing, with --dry-run
-//   run_lifecycle.h      pauses, checkpoints, and the ends of a run
-//   run_evaluations.h    evaluations, the best checkpoint, early stop
-//   evaluation/          a rank's part of an evaluation, and the model of one beside training
-//   run_pipeline.h       rollouts ahead of the steps
-//   run_guard.h          the collapse guard and roll-backs
-//   step_report.h        the metrics of a step
-//   setup/ranks.h        several ranks
-//
-// With several ranks each runs the same loop on its share of the sequences. Only rank 0 decides
-// (requests, evaluations, metrics) and writes; its decisions go to all ranks.
+// The parts of a distillation run, by their purpose. The set-up (training_setup.h) makes them, and
+// the classes of the loop (training_run.h) use them.
 #pragma once
 
 #include <memory>
