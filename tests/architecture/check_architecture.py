@@ -81,7 +81,7 @@ LAYERS = {
     "kernels/torch": (".", "composed gemm", "attention layers sampling", "head", "self_check"),
     "server": ("net structured", "options security serving", "generation metrics", "grpc http", "app", "."),
     "trainer": ("net", "bandit checkpoint control data grading objective teacher", "config report", "rollout", "guard optim reward", "dist",
-                "step", "pipeline", "eval student", "run", "parts", "cli loop", "commands", "."),
+                "step", "pipeline", "eval student", "run", "setup", "cli loop", "commands", "."),
 }
 # Headers that tests, the build or LibTorch's headers include.
 INCLUDED_FROM_OUTSIDE = ("tests", "common/pch", "common/dist/gloo_headers")

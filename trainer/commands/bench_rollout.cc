@@ -15,8 +15,8 @@
 #include "common/io/file.h"
 #include "trainer/cli/config_flags.h"
 #include "trainer/cli/subcommand.h"
-#include "trainer/parts/engine_options.h"
 #include "trainer/pipeline/published_weights.h"
+#include "trainer/setup/engine_options.h"
 #include "trainer/step/rollouts/rollout_requests.h"
 #include "trainer/student/student.h"
 

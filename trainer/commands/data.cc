@@ -8,7 +8,7 @@
 #include "trainer/cli/subcommand.h"
 #include "trainer/commands/sft/sft_data.h"
 #include "trainer/data/dataset_summary.h"
-#include "trainer/parts/prompts.h"
+#include "trainer/setup/prompts.h"
 
 namespace taopd {
 namespace {

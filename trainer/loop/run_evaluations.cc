@@ -6,7 +6,7 @@
 #include "common/base/log.h"
 #include "common/io/file.h"
 #include "trainer/eval/measure_student.h"
-#include "trainer/loop/setup/ranks.h"
+#include "trainer/setup/ranks.h"
 
 namespace taopd {
 

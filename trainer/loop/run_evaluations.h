@@ -20,7 +20,7 @@
 
 #include "trainer/eval/accuracy.h"
 #include "trainer/guard/best_evaluation.h"
-#include "trainer/loop/evaluation/beside_evaluation.h"
+#include "trainer/loop/beside_evaluation.h"
 #include "trainer/loop/run_lifecycle.h"
 
 namespace taopd {

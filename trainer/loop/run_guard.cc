@@ -6,7 +6,7 @@
 #include "common/io/file.h"
 #include "common/io/jsonl.h"
 #include "common/model/torch_errors.h"
-#include "trainer/loop/setup/ranks.h"
+#include "trainer/setup/ranks.h"
 #include "trainer/step/kl_probe.h"
 
 namespace taopd {

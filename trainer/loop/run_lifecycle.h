@@ -19,8 +19,8 @@
 #include "trainer/control/run_control.h"
 #include "trainer/guard/wall_time.h"
 #include "trainer/loop/kept_checkpoints.h"
-#include "trainer/parts/plan/memory_plan.h"
 #include "trainer/run/checkpointed_run.h"
+#include "trainer/setup/plan/memory_plan.h"
 #include "trainer/step/rollouts/pending_step.h"
 #include "trainer/step/timing/timeline.h"
 

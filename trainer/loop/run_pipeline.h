@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "trainer/loop/run_lifecycle.h"
-#include "trainer/loop/training_parts.h"
 #include "trainer/pipeline/rollout_pipeline.h"
+#include "trainer/setup/training/training_parts.h"
 
 namespace taopd {
 

@@ -11,8 +11,8 @@
 #include "common/io/file.h"
 #include "common/io/jsonl.h"
 #include "trainer/dist/rank_metrics.h"
-#include "trainer/loop/setup/ranks.h"
-#include "trainer/parts/process.h"
+#include "trainer/setup/process.h"
+#include "trainer/setup/ranks.h"
 #include "trainer/step/timing/model_flops.h"
 #include "trainer/teacher/teacher_metrics.h"
 

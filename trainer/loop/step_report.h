@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "trainer/loop/training_parts.h"
+#include "trainer/setup/training/training_parts.h"
 #include "trainer/step/train_step.h"
 
 namespace taopd {

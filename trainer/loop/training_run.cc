@@ -9,9 +9,9 @@
 #include "kernels/cpu/isa/isa.h"
 #include "taopd/objective/check_objective.h"
 #include "trainer/dist/rank_metrics.h"
-#include "trainer/loop/setup/ranks.h"
-#include "trainer/loop/setup/training_setup.h"
 #include "trainer/optim/lr_schedule.h"
+#include "trainer/setup/ranks.h"
+#include "trainer/setup/training/training_setup.h"
 
 namespace taopd {
 namespace {

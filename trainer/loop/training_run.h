@@ -1,15 +1,15 @@
 // The distillation run of the subcommand train: its set-up and the loop over its steps.
 //
-//   setup/               makes the parts of a run: all that can refuse it before its first step
-//   ../parts/plan/       the memory plan, and the settings that are auto
-//   training_parts.h     the parts, which the following classes use
+//   ../setup/training/   the parts of a run, and what makes them: all that can refuse a run before
+//                        its first step
+//   ../setup/plan/       the memory plan, and the settings that are auto
 //   run_lifecycle.h      pauses, checkpoints, and the ends of a run
 //   run_evaluations.h    evaluations, the best checkpoint, early stop
-//   evaluation/          a rank's part of an evaluation, and the model of one beside training
+//   beside_evaluation.h  a rank's part of an evaluation, and the thread of one beside training
 //   run_pipeline.h       rollouts ahead of the steps
 //   run_guard.h          the collapse guard and roll-backs
 //   step_report.h        the metrics of a step
-//   setup/ranks.h        several ranks
+//   ../setup/ranks.h     several ranks
 //
 // With several ranks each runs the same loop on its share of the sequences. Only rank 0 decides
 // (requests, evaluations, metrics) and writes; its decisions go to all ranks.
@@ -24,7 +24,7 @@
 #include "trainer/loop/run_lifecycle.h"
 #include "trainer/loop/run_pipeline.h"
 #include "trainer/loop/step_report.h"
-#include "trainer/loop/training_parts.h"
+#include "trainer/setup/training/training_parts.h"
 #include "trainer/step/train_step.h"
 
 namespace taopd {

@@ -27,9 +27,9 @@
 #include "common/io/sha256.h"
 #include "tests/bench/process.h"
 #include "tests/trainer/teacher/scripted_teacher.h"
-#include "trainer/parts/engine_options.h"
-#include "trainer/parts/plan/memory_plan.h"
-#include "trainer/parts/process.h"
+#include "trainer/setup/engine_options.h"
+#include "trainer/setup/plan/memory_plan.h"
+#include "trainer/setup/process.h"
 #include "trainer/step/train_step.h"
 
 namespace taopd {

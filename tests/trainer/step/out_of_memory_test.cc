@@ -8,7 +8,7 @@
 #include "common/model/torch_errors.h"
 #include "tests/support/status_matchers.h"
 #include "trainer/commands/catch_exceptions.h"
-#include "trainer/parts/process.h"
+#include "trainer/setup/process.h"
 
 namespace taopd::testing {
 namespace {

@@ -16,8 +16,8 @@
 #include "tests/support/status_matchers.h"
 #include "trainer/data/epoch_order.h"
 #include "trainer/optim/lr_schedule.h"
-#include "trainer/parts/engine_options.h"
 #include "trainer/run/checkpointed_run.h"
+#include "trainer/setup/engine_options.h"
 #include "trainer/step/rollouts/rollout_requests.h"
 #include "trainer/step/train_step.h"
 

@@ -11,10 +11,10 @@
 #include "trainer/eval/local_source.h"
 #include "trainer/eval/measure_student.h"
 #include "trainer/eval/openai/openai_source.h"
-#include "trainer/parts/connect_teacher.h"
-#include "trainer/parts/engine_options.h"
-#include "trainer/parts/process.h"
-#include "trainer/parts/prompts.h"
+#include "trainer/setup/connect_teacher.h"
+#include "trainer/setup/engine_options.h"
+#include "trainer/setup/process.h"
+#include "trainer/setup/prompts.h"
 
 namespace taopd {
 namespace {

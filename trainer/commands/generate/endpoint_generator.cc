@@ -4,7 +4,7 @@
 #include "common/io/jsonl.h"
 #include "trainer/commands/generate/response_generator.h"
 #include "trainer/eval/openai/openai_client.h"
-#include "trainer/parts/prompts.h"
+#include "trainer/setup/prompts.h"
 
 namespace taopd {
 namespace {

@@ -10,7 +10,7 @@
 #include "trainer/cli/config_flags.h"
 #include "trainer/cli/subcommand.h"
 #include "trainer/commands/generate/response_generator.h"
-#include "trainer/parts/prompts.h"
+#include "trainer/setup/prompts.h"
 
 namespace taopd {
 namespace {

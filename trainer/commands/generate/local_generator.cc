@@ -8,8 +8,8 @@
 #include "common/engine/torch_engine.h"
 #include "common/text/tokenizer/incremental_decoder.h"
 #include "trainer/commands/generate/response_generator.h"
-#include "trainer/parts/process.h"
-#include "trainer/parts/prompts.h"
+#include "trainer/setup/process.h"
+#include "trainer/setup/prompts.h"
 #include "trainer/student/student.h"
 
 namespace taopd {

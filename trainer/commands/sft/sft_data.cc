@@ -1,7 +1,7 @@
 #include "trainer/commands/sft/sft_data.h"
 
-#include "trainer/parts/prompts.h"
 #include "trainer/run/exit_status.h"
+#include "trainer/setup/prompts.h"
 
 namespace taopd {
 

@@ -10,7 +10,7 @@
 #include "trainer/cli/config_flags.h"
 #include "trainer/cli/subcommand.h"
 #include "trainer/commands/teacher/teacher_flags.h"
-#include "trainer/parts/connect_teacher.h"
+#include "trainer/setup/connect_teacher.h"
 #include "trainer/teacher/bench/teacher_bench.h"
 
 namespace taopd {

@@ -13,9 +13,9 @@
 #include "trainer/commands/teacher/teacher_flags.h"
 #include "trainer/data/prompt_reader.h"
 #include "trainer/data/row_reader.h"
-#include "trainer/parts/connect_teacher.h"
-#include "trainer/parts/process.h"
-#include "trainer/parts/prompts.h"
+#include "trainer/setup/connect_teacher.h"
+#include "trainer/setup/process.h"
+#include "trainer/setup/prompts.h"
 #include "trainer/step/support.h"
 
 namespace taopd {

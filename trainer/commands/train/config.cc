@@ -8,7 +8,7 @@
 #include "trainer/cli/config_flags.h"
 #include "trainer/cli/subcommand.h"
 #include "trainer/config/sft_config.h"
-#include "trainer/parts/prompts.h"
+#include "trainer/setup/prompts.h"
 
 namespace taopd {
 

@@ -9,9 +9,9 @@
 #include "common/model/decoder.h"
 #include "trainer/cli/config_flags.h"
 #include "trainer/cli/subcommand.h"
-#include "trainer/parts/engine_options.h"
-#include "trainer/parts/plan/memory_plan.h"
 #include "trainer/run/resume/resume_check.h"
+#include "trainer/setup/engine_options.h"
+#include "trainer/setup/plan/memory_plan.h"
 
 namespace taopd {
 namespace {

@@ -9,8 +9,8 @@
 #include "trainer/cli/config_flags.h"
 #include "trainer/cli/subcommand.h"
 #include "trainer/commands/catch_exceptions.h"
-#include "trainer/loop/setup/ranks.h"
 #include "trainer/loop/training_run.h"
+#include "trainer/setup/ranks.h"
 
 namespace taopd {
 namespace {

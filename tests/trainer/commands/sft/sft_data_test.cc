@@ -4,7 +4,7 @@
 
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
-#include "trainer/parts/prompts.h"
+#include "trainer/setup/prompts.h"
 
 namespace taopd::testing {
 namespace {

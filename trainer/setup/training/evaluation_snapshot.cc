@@ -1,10 +1,10 @@
-#include "trainer/loop/evaluation/evaluation_snapshot.h"
+#include "trainer/setup/training/evaluation_snapshot.h"
 
 #include <utility>
 #include <vector>
 
 #include "common/engine/torch_engine.h"
-#include "trainer/parts/engine_options.h"
+#include "trainer/setup/engine_options.h"
 #include "trainer/student/student.h"
 
 namespace taopd {

@@ -1,6 +1,6 @@
 // Tests of the memory plan's choices for settings that are auto, and of the recipes of the paper's
 // pairs, which fit GPUs of 80 GB.
-#include "trainer/parts/plan/memory_plan.h"
+#include "trainer/setup/plan/memory_plan.h"
 
 #include "common/config/yaml.h"
 #include "tests/common/memory/public_configs.h"

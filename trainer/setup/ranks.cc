@@ -1,4 +1,4 @@
-#include "trainer/loop/setup/ranks.h"
+#include "trainer/setup/ranks.h"
 
 #include <absl/strings/str_split.h>
 

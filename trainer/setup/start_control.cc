@@ -1,4 +1,4 @@
-#include "trainer/parts/start_control.h"
+#include "trainer/setup/start_control.h"
 
 #include <utility>
 

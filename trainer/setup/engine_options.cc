@@ -1,4 +1,4 @@
-#include "trainer/parts/engine_options.h"
+#include "trainer/setup/engine_options.h"
 
 #include <algorithm>
 

@@ -1,12 +1,12 @@
-#include "trainer/loop/setup/training_setup.h"
+#include "trainer/setup/training/training_setup.h"
 
 #include <absl/strings/str_join.h>
 
 #include <algorithm>
 
 #include "trainer/eval/accuracy.h"
-#include "trainer/parts/connect_teacher.h"
-#include "trainer/parts/prompts.h"
+#include "trainer/setup/connect_teacher.h"
+#include "trainer/setup/prompts.h"
 
 namespace taopd {
 namespace {

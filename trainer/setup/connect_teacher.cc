@@ -1,4 +1,4 @@
-#include "trainer/parts/connect_teacher.h"
+#include "trainer/setup/connect_teacher.h"
 
 #include <algorithm>
 #include <set>

@@ -1,11 +1,11 @@
-#include "trainer/loop/setup/remote_rollouts.h"
+#include "trainer/setup/training/remote_rollouts.h"
 
 #include <filesystem>
 #include <utility>
 
 #include "common/io/sha256.h"
 #include "trainer/checkpoint/disk_plan.h"
-#include "trainer/parts/engine_options.h"
+#include "trainer/setup/engine_options.h"
 
 namespace taopd {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/parts/process.h"
+#include "trainer/setup/process.h"
 
 #include <ATen/Parallel.h>
 

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "common/engine/model_plan.h"
-#include "trainer/parts/engine_options.h"
-#include "trainer/parts/plan/memory_plan.h"
+#include "trainer/setup/engine_options.h"
+#include "trainer/setup/plan/memory_plan.h"
 
 namespace taopd {
 namespace {

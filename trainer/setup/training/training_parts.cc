@@ -1,8 +1,8 @@
-#include "trainer/loop/training_parts.h"
+#include "trainer/setup/training/training_parts.h"
 
 #include <algorithm>
 
-#include "trainer/parts/plan/memory_plan.h"
+#include "trainer/setup/plan/memory_plan.h"
 
 namespace taopd {
 namespace {

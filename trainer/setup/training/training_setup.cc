@@ -1,4 +1,4 @@
-#include "trainer/loop/setup/training_setup.h"
+#include "trainer/setup/training/training_setup.h"
 
 #include <algorithm>
 #include <limits>
@@ -6,15 +6,15 @@
 #include "common/base/log.h"
 #include "common/base/memory.h"
 #include "trainer/eval/accuracy.h"
-#include "trainer/loop/setup/ranks.h"
-#include "trainer/loop/setup/remote_rollouts.h"
-#include "trainer/parts/connect_teacher.h"
-#include "trainer/parts/engine_options.h"
-#include "trainer/parts/plan/memory_plan.h"
-#include "trainer/parts/process.h"
-#include "trainer/parts/prompts.h"
-#include "trainer/parts/start_control.h"
 #include "trainer/reward/http_reward.h"
+#include "trainer/setup/connect_teacher.h"
+#include "trainer/setup/engine_options.h"
+#include "trainer/setup/plan/memory_plan.h"
+#include "trainer/setup/process.h"
+#include "trainer/setup/prompts.h"
+#include "trainer/setup/ranks.h"
+#include "trainer/setup/start_control.h"
+#include "trainer/setup/training/remote_rollouts.h"
 
 namespace taopd {
 namespace {

@@ -1,7 +1,7 @@
 // Rollouts of a run that other processes generate.
 #pragma once
 
-#include "trainer/loop/training_parts.h"
+#include "trainer/setup/training/training_parts.h"
 
 namespace taopd {
 

@@ -12,7 +12,7 @@
 #include "common/dist/process_group.h"
 #include "trainer/eval/evaluation_thread.h"
 #include "trainer/eval/measure_student.h"
-#include "trainer/loop/training_parts.h"
+#include "trainer/setup/training/training_parts.h"
 
 namespace taopd {
 

@@ -1,4 +1,4 @@
-#include "trainer/loop/evaluation/beside_evaluation.h"
+#include "trainer/loop/beside_evaluation.h"
 
 #include <ATen/Parallel.h>
 #include <absl/time/clock.h>

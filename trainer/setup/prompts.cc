@@ -1,4 +1,4 @@
-#include "trainer/parts/prompts.h"
+#include "trainer/setup/prompts.h"
 
 #include "common/base/log.h"
 #include "common/io/file.h"

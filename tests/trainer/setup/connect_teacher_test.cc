@@ -1,5 +1,5 @@
 // Tests of the checks of a teacher before the first step.
-#include "trainer/parts/connect_teacher.h"
+#include "trainer/setup/connect_teacher.h"
 
 #include "tests/support/status_matchers.h"
 #include "tests/trainer/step/tiny_training.h"

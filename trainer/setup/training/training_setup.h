@@ -4,8 +4,8 @@
 // All ranks call the same functions in the same order. Connect may fail on one of them alone.
 #pragma once
 
-#include "trainer/loop/training_parts.h"
 #include "trainer/run/resume/run_facts.h"
+#include "trainer/setup/training/training_parts.h"
 
 namespace taopd {
 

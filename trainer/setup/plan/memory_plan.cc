@@ -1,4 +1,4 @@
-#include "trainer/parts/plan/memory_plan.h"
+#include "trainer/setup/plan/memory_plan.h"
 
 #include <c10/core/CachingDeviceAllocator.h>
 
@@ -12,7 +12,7 @@
 #include "taopd/base/round_up.h"
 #include "trainer/dist/gradient_exchange.h"
 #include "trainer/optim/host_update.h"
-#include "trainer/parts/engine_options.h"
+#include "trainer/setup/engine_options.h"
 #include "trainer/step/support.h"
 #include "trainer/student/student.h"
 
