@@ -10,9 +10,9 @@
 #include "common/engine/request_validation.h"
 #include "common/engine/torch_engine.h"
 #include "common/engine/worker_threads.h"
-#include "common/model/decoder.h"
 #include "common/model/kernel_setup.h"
 #include "common/model/torch_errors.h"
+#include "common/model/weights/model_files.h"
 #include "common/model/weights/weights.h"
 
 namespace taopd {

@@ -28,13 +28,14 @@ absl::StatusOr<MemoryBudget> FindBudget(const std::string& device, const MemoryL
 
 // Plans the memory (PlanModel in common/engine/model_plan.h) and logs the plan, loads the model
 // (LoadDecoder) and starts an engine on it (MakeTorchEngine). DecoderOptions
-// (common/model/decoder.h) explains `dtype` and `device`. `num_threads` sets LibTorch's threads for
-// the whole process; 0 leaves them as they are, by default one per core. An error that a file
-// causes names the file. Returns RESOURCE_EXHAUSTED if the plan does not fit, before any weights
-// are read, or if memory runs out. If `adapter_dir` is not empty, the adapter there is merged into
-// the weights (DecoderOptions::merged_adapter_dir), and the revision names the merged weights.
-// `takes_weights` allows the weights to be replaced later. It requires a tensor_parallel_size of 1
-// and keeps the parameters in memory next to their packed copies, unless they are in mapped files.
+// (common/model/weights/model_files.h) explains `dtype` and `device`. `num_threads` sets LibTorch's
+// threads for the whole process; 0 leaves them as they are, by default one per core. An error that
+// a file causes names the file. Returns RESOURCE_EXHAUSTED if the plan does not fit, before any
+// weights are read, or if memory runs out. If `adapter_dir` is not empty, the adapter there is
+// merged into the weights (DecoderOptions::merged_adapter_dir), and the revision names the merged
+// weights. `takes_weights` allows the weights to be replaced later. It requires a
+// tensor_parallel_size of 1 and keeps the parameters in memory next to their packed copies, unless
+// they are in mapped files.
 absl::StatusOr<LoadedEngine> LoadEngine(const std::string& model_dir, const std::string& dtype,
                                         const std::string& device, int num_threads,
                                         const EngineOptions& options,

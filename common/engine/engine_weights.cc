@@ -11,9 +11,9 @@
 #include "common/io/safetensors/safetensors.h"
 #include "common/io/sha256.h"
 #include "common/model/architectures/architecture.h"
-#include "common/model/decoder.h"
 #include "common/model/torch_errors.h"
 #include "common/model/weights/lora_weights.h"
+#include "common/model/weights/model_files.h"
 #include "common/model/weights/weights.h"
 
 namespace taopd {

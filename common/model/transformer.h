@@ -12,6 +12,7 @@
 
 #include "common/model/decoder.h"
 #include "common/model/layers/rope.h"
+#include "common/model/parallel/collectives.h"
 #include "common/model/weights/packed_weights.h"
 #include "common/model/weights/weights.h"
 #include "kernels/torch/layers/norms_and_swiglu.h"

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/model/weights/model_files.h"
 #include "common/model/weights/weights.h"
 
 namespace taopd {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "common/model/config/model_config.h"
-#include "common/model/decoder.h"
+#include "common/model/weights/model_files.h"
 #include "common/model/weights/tokenizer_files.h"
 #include "common/text/tokenizer/tokenizer.h"
 #include "trainer/optim/adamw.h"

@@ -11,8 +11,8 @@
 #include <memory>
 #include <string>
 
-#include "common/model/decoder.h"
 #include "common/model/kernel_setup.h"
+#include "common/model/weights/model_files.h"
 
 namespace taopd {
 

@@ -17,6 +17,7 @@
 #include "common/engine/parallel/model_command.h"
 #include "common/engine/parallel/worker_processes.h"
 #include "common/model/torch_errors.h"
+#include "common/model/weights/model_files.h"
 
 namespace taopd {
 namespace {

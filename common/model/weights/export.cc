@@ -8,8 +8,8 @@
 #include <set>
 
 #include "common/io/file.h"
-#include "common/model/decoder.h"
 #include "common/model/weights/lora_weights.h"
+#include "common/model/weights/model_files.h"
 #include "common/model/weights/model_snapshot.h"
 #include "common/model/weights/stored_tensor.h"
 #include "common/model/weights/weights.h"

@@ -6,6 +6,7 @@
 #include "common/model/config/dtype.h"
 #include "common/model/torch_errors.h"
 #include "common/model/transformer.h"
+#include "common/model/weights/model_files.h"
 #include "kernels/torch/data_type.h"
 #include "kernels/torch/parallel_loop.h"
 

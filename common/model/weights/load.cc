@@ -10,6 +10,7 @@
 #include "common/model/torch_errors.h"
 #include "common/model/transformer.h"
 #include "common/model/weights/lora_weights.h"
+#include "common/model/weights/model_files.h"
 #include "common/model/weights/stored_tensor.h"
 #include "kernels/torch/data_type.h"
 

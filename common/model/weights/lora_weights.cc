@@ -7,6 +7,7 @@
 #include "common/base/random.h"
 #include "common/io/file.h"
 #include "common/io/safetensors/safetensors.h"
+#include "common/model/weights/model_files.h"
 #include "common/model/weights/stored_tensor.h"
 
 namespace taopd {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "common/model/decoder.h"
+#include "common/model/weights/model_files.h"
 
 namespace taopd {
 

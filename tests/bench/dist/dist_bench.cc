@@ -17,7 +17,7 @@
 
 #include "common/dist/process_group.h"
 #include "common/io/file.h"
-#include "common/model/decoder.h"
+#include "common/model/weights/model_files.h"
 #include "tests/bench/process.h"
 #include "trainer/dist/rank_metrics.h"
 #include "trainer/dist/sharded_optimizer.h"

@@ -40,7 +40,7 @@
 #include "common/io/file.h"
 #include "common/memory/model_memory.h"
 #include "common/model/config/dtype.h"
-#include "common/model/decoder.h"
+#include "common/model/weights/model_files.h"
 #include "tests/bench/gemm/machine_peaks.h"
 #include "tests/bench/process.h"
 

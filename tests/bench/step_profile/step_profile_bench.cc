@@ -21,7 +21,7 @@
 
 #include "common/base/random.h"
 #include "common/io/file.h"
-#include "common/model/decoder.h"
+#include "common/model/weights/model_files.h"
 #include "kernels/torch/head/student_head.h"
 #include "tests/bench/process.h"
 #include "trainer/optim/adamw.h"

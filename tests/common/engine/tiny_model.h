@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/engine/torch_engine.h"
-#include "common/model/decoder.h"
+#include "common/model/weights/model_files.h"
 
 namespace taopd::testing {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "common/io/safetensors/safetensors.h"
-#include "common/model/decoder.h"
+#include "common/model/weights/model_files.h"
 #include "common/model/weights/weights.h"
 #include "tests/support/files.h"
 #include "tests/support/status_matchers.h"
