@@ -82,6 +82,7 @@ LAYERS = {
     "server": ("net structured", "options security serving", "generation metrics", "grpc http", "app", "."),
     "trainer": ("net", "bandit checkpoint control data grading objective teacher", "config report", "rollout", "guard optim reward", "dist",
                 "step", "pipeline", "eval student", "run", "setup", "cli loop", "commands", "."),
+    "trainer/setup": (".", "plan", "training"),
 }
 # Headers that tests, the build or LibTorch's headers include.
 INCLUDED_FROM_OUTSIDE = ("tests", "common/pch", "common/dist/gloo_headers")
