@@ -82,7 +82,7 @@ absl::StatusOr<std::shared_ptr<ServedModel>> LoadModel(TeacherOptions& options) 
   if (!tokenizer.ok() && !absl::IsNotFound(tokenizer.status())) {
     return tokenizer.status();
   }
-  model->tool_call_format = *ToolCallFormatOf(options.tool_call_parser);  // checked
+  model->tool_call_format = options.tool_call_parser;
   if (options.generation_config == "auto") {
     TAOPD_ASSIGN_OR_RETURN(model->sampling_defaults, LoadSamplingDefaults(options.model));
   }

@@ -238,8 +238,7 @@ void TeacherOptions::DeclareEngine(SettingTable& keys) {
            OneOf({"auto", "vllm"}));
   keys.Add("tool_call_parser", &tool_call_parser,
            "Format in which the model writes tool calls: hermes (Qwen), llama3_json, or none. "
-           "Chats return them as tool_calls. With none, they stay in the text.",
-           OneOf({"none", "hermes", "llama3_json"}));
+           "Chats return them as tool_calls. With none, they stay in the text.");
   keys.Add("gpu_memory_utilization", &gpu_memory_utilization,
            "Share of a GPU's memory that the teacher may take.", Share());
   keys.Add("cpu_memory_limit", &cpu_memory_limit,

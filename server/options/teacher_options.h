@@ -13,6 +13,7 @@
 #include "common/config/kernel_mode.h"
 #include "common/config/settings.h"
 #include "common/engine/engine.h"
+#include "server/options/tool_call_format.h"
 
 namespace taopd {
 
@@ -58,7 +59,7 @@ struct TeacherOptions {
   int64_t max_seq_len_to_capture = CudaGraphOptions().max_seq_len;
   KernelMode kernels = KernelMode::kAuto;
   std::string generation_config = "auto";
-  std::string tool_call_parser = "none";
+  ToolCallFormat tool_call_parser = ToolCallFormat::kNone;
   double gpu_memory_utilization = kDefaultMemoryShare;
   std::string cpu_memory_limit = "0";  // a size; 0 means a share of the available memory
   int64_t max_message_memory_bytes = int64_t{4} << 30;

@@ -13,9 +13,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -26,27 +24,13 @@
 #include "common/text/chat/chat_template.h"
 #include "common/text/tokenizer/tokenizer.h"
 #include "server/net/client_name.h"
+#include "server/options/tool_call_format.h"
 #include "server/serving/byte_budget.h"
 #include "server/serving/heap_trim.h"
 #include "server/serving/parse_turns.h"
 #include "server/structured/grammar_compiler.h"
 
 namespace taopd {
-
-// The format in which a model writes tool calls into its text.
-enum class ToolCallFormat {
-  kNone,        // calls stay in the text
-  kHermes,      // Qwen's: <tool_call>{"name": .., "arguments": {..}}</tool_call>
-  kLlama3Json,  // {"name": .., "parameters": {..}}; {..}, perhaps after <|python_tag|>
-};
-
-// Parses vLLM's names of its parsers ("hermes", "llama3_json") and "none".
-inline std::optional<ToolCallFormat> ToolCallFormatOf(std::string_view name) {
-  if (name == "none") return ToolCallFormat::kNone;
-  if (name == "hermes") return ToolCallFormat::kHermes;
-  if (name == "llama3_json") return ToolCallFormat::kLlama3Json;
-  return std::nullopt;
-}
 
 struct ServedModel {
   // Shared by the versions of a model whose weights are replaced (policy/policy_updates.h).

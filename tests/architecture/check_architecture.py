@@ -79,7 +79,7 @@ LAYERS = {
     "kernels/cpu": ("isa", "math", "gemm layers", "attention", "head"),
     "kernels/cuda": (".", "attention gemm", "head layers sampling"),
     "kernels/torch": (".", "composed gemm", "attention layers sampling", "head", "self_check"),
-    "server": ("net structured", "options security serving", "generation metrics", "grpc http", "app", "."),
+    "server": ("net structured", "options security", "serving", "generation metrics", "grpc http", "app", "."),
     "trainer": ("net", "bandit checkpoint control data grading objective teacher", "config report", "rollout", "guard optim reward", "dist",
                 "step", "pipeline", "eval student", "run", "setup", "cli loop", "commands", "."),
     "trainer/setup": (".", "plan", "training"),

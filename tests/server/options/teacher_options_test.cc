@@ -139,6 +139,7 @@ TEST(TeacherOptionsTest, BadUsageNamesTheFlagAndExits64) {
       {"--model m --plan --plan-device cuda", "plan_device = \"cuda\""},
       {"--model m --api-key k\x01", "api_key: a key must be printable ASCII without spaces"},
       {"--model m --generation-config /dir", "generation_config"},
+      {"--model m --tool-call-parser x", "tool_call_parser = x: must be one of none, hermes"},
       {"--model m --cuda-graphs on", "cuda_graphs = on: must be one of auto, true, false"},
       {"--model m --kernels aten", "kernels = aten: must be one of auto, composed, custom"},
   });
