@@ -14,10 +14,6 @@
 #include "taopd/attention/paged_attention.h"
 #include "taopd/base/always_inline.h"
 
-#ifdef __AVX512BF16__
-#include <immintrin.h>
-#endif
-
 namespace taopd::cpu::TAOPD_ISA {
 namespace {
 

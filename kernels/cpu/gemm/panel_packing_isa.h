@@ -2,12 +2,10 @@
 #pragma once
 
 #include <stdint.h>
-#ifdef __AVX512BW__
-#include <immintrin.h>  // its functions are always inlined: no copy is left for the linker
-#endif
 
 #include "kernels/cpu/gemm/coded_panel.h"
 #include "kernels/cpu/gemm/panel_packing.h"
+#include "kernels/cpu/isa/compiled_isa.h"
 #include "taopd/base/always_inline.h"
 
 namespace taopd::cpu::TAOPD_ISA {

@@ -1,10 +1,13 @@
-// The vectors of the instruction set for which the including file is compiled. Only the *_isa.h
-// files of kernels/cpu include this header, directly or through each other. The build compiles each
-// of them once per instruction set, with TAOPD_ISA as the name of the set and of its namespace
-// (kernels/cpu/isa/isa.h).
+// The vectors and intrinsics of the instruction set for which the including file is compiled. Only
+// the *_isa.h files of kernels/cpu include this header, directly or through each other. The build
+// compiles each of them once per instruction set, with TAOPD_ISA as the name of the set and of its
+// namespace (kernels/cpu/isa/isa.h).
 #pragma once
 
 #include <stdint.h>
+#ifdef __x86_64__
+#include <immintrin.h>  // its functions are always inlined: no copy is left for the linker
+#endif
 
 #include "taopd/base/always_inline.h"
 

@@ -3,10 +3,6 @@
 
 #include <stdint.h>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 #include "kernels/cpu/isa/compiled_isa.h"
 #include "kernels/cpu/math/exp_parts.h"
 #include "kernels/cpu/math/weight_row.h"
