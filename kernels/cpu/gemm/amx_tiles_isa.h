@@ -1,5 +1,5 @@
 // The tiles of AMX (TDPBF16PS), for the loops of packed_gemm.h over pairs of bfloat16. The file is
-// empty for any other instruction set. packed_gemm_isa.h includes it within its namespace.
+// empty for any other instruction set.
 //
 // A tile register holds 16 rows of 64 bytes. One instruction adds to 16 rows by 16 outputs the
 // products over 32 inputs: the rows come from x as they are, and the weights from a panel, whose 16
@@ -9,7 +9,12 @@
 // input after the last is a zero in a copy: a product with it adds nothing to a sum.
 #pragma once
 
+#include "kernels/cpu/gemm/packed_tile_isa.h"
+
 #ifdef TAOPD_PAIRS_BY_AMX
+
+namespace taopd::cpu::TAOPD_ISA {
+namespace {
 
 constexpr int64_t kAmxRows = 16;               // of a register
 constexpr int64_t kAmxSteps = 16;              // of pairs, per instruction
@@ -258,5 +263,7 @@ inline void MultiplyAmxBlock(AmxBlock block, int64_t rows, int64_t columns, AmxR
     for (int64_t n = 0; n < columns; ++n) c[m * c_stride + n] = whole[m * kWidth + n];
   }
 }
+}  // namespace
+}  // namespace taopd::cpu::TAOPD_ISA
 
 #endif

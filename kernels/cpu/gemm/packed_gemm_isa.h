@@ -2,11 +2,11 @@
 #pragma once
 
 #include <stdint.h>
-#ifdef __AVX2__
-#include <immintrin.h>  // its functions are always inlined: no copy is left for the linker
-#endif
 
+#include "kernels/cpu/gemm/amx_products_isa.h"
+#include "kernels/cpu/gemm/coded_panel_isa.h"
 #include "kernels/cpu/gemm/packed_gemm.h"
+#include "kernels/cpu/gemm/packed_tile_isa.h"
 #include "kernels/cpu/isa/compiled_isa.h"
 #include "kernels/cpu/math/bfloat16.h"
 #include "taopd/base/always_inline.h"
@@ -14,55 +14,6 @@
 
 namespace taopd::cpu::TAOPD_ISA {
 namespace {
-
-#include "kernels/cpu/gemm/packed_tile_isa.h"
-
-// Multiplies the rows of x by one block of a panel, in tiles of about equal size, because a tile of
-// a single row takes almost as long as a full one. Each tile prefetches its part of the next block,
-// whose steps have ahead_bytes each: one of its steps every `period` steps.
-template <typename X, typename MultiplyTile>
-TAOPD_ALWAYS_INLINE void ForEachTile(TileSums<X>* tile, const X* x, int64_t num_m,
-                                     int64_t ahead_bytes, float* c, const MultiplyTile& multiply) {
-  int64_t tiles = NumTiles(num_m);
-  tile->period = tiles;
-  const int64_t share_bytes = CeilDiv(tile->steps, tiles) * ahead_bytes;
-  for (int64_t m = 0; m < num_m; --tiles) {
-    const int64_t rows = CeilDiv(num_m - m, tiles);
-    tile->x = x + m * tile->x_stride;
-    tile->c = c + m * tile->c_stride;
-    multiply(*tile, rows);
-    tile->ahead += share_bytes;
-    m += rows;
-  }
-}
-
-// Goes through the steps of one panel, at most block_steps at a time: sets `tile` to the block and
-// calls multiply_block(x, steps), where `steps` counts a single last number as a step.
-template <typename Products, typename MultiplyBlock>
-TAOPD_ALWAYS_INLINE void ForEachBlock(TileSums<typename Products::X>* tile,
-                                      const typename Products::X* x, int64_t num_k,
-                                      int64_t block_steps, bool accumulate,
-                                      const MultiplyBlock& multiply_block) {
-  const int64_t all_steps = num_k / Products::kInputs;
-  const int64_t odd = num_k % Products::kInputs;
-  int64_t step = 0;
-  do {
-    tile->steps = all_steps - step < block_steps ? all_steps - step : block_steps;
-    tile->single = odd != 0 && step + tile->steps == all_steps;
-    tile->mode = step == 0 && !accumulate ? Sums::kFirst : Sums::kContinue;
-    multiply_block(x + step * Products::kInputs, tile->steps + (tile->single ? 1 : 0));
-    step += tile->steps;
-  } while (step < all_steps);
-}
-
-template <typename Products>
-TileSums<typename Products::X> TileOf(int64_t x_stride, int64_t c_stride) {
-  TileSums<typename Products::X> tile{};
-  tile.x_stride = x_stride;
-  tile.x_step = Products::kInputs;
-  tile.c_stride = c_stride;
-  return tile;
-}
 
 template <typename Products>
 void MultiplyPlain(const typename Products::X* x, int64_t x_stride, const void* panels,
@@ -83,10 +34,6 @@ void MultiplyPlain(const typename Products::X* x, int64_t x_stride, const void* 
                            });
   }
 }
-
-#include "kernels/cpu/gemm/amx_gradients_isa.h"
-#include "kernels/cpu/gemm/amx_products_isa.h"
-#include "kernels/cpu/gemm/coded_products_isa.h"
 
 // AMX uses MultiplyAmx for pairs instead.
 template <typename Products>

@@ -1,6 +1,16 @@
 // Tiles of a product with packed weights: the part of packed_gemm_isa.h that adds up the steps of
-// one panel in registers. This file is included within the namespace of one instruction set.
+// one panel in registers.
 #pragma once
+
+#include <stdint.h>
+
+#include "kernels/cpu/gemm/packed_gemm.h"
+#include "kernels/cpu/isa/compiled_isa.h"
+#include "taopd/base/always_inline.h"
+#include "taopd/base/round_up.h"
+
+namespace taopd::cpu::TAOPD_ISA {
+namespace {
 
 // The rows of the largest tile of C that is kept in registers.
 constexpr int kTileRows = kLanes == 4 ? 4 : 6;
@@ -19,8 +29,6 @@ constexpr int64_t kFewExpandedSteps = (8 << 10) / kStepBytes;
 constexpr int64_t kLineBytes = 64;
 
 inline int64_t NumTiles(int64_t num_m) { return CeilDiv(num_m, kTileRows); }
-
-#include "kernels/cpu/gemm/coded_panel_isa.h"
 
 // Returns the vectors of a tile of this many rows: as many sums as fit in the registers, besides
 // the vectors of weights that several rows share and two registers for x.
@@ -292,3 +300,53 @@ void MultiplyRows(const TileSums<typename Products::X>& tile, int64_t rows, int6
     multiply(whole, RoundUp(columns, kLanes));
   });
 }
+
+// Multiplies the rows of x by one block of a panel, in tiles of about equal size, because a tile of
+// a single row takes almost as long as a full one. Each tile prefetches its part of the next block,
+// whose steps have ahead_bytes each: one of its steps every `period` steps.
+template <typename X, typename MultiplyTile>
+TAOPD_ALWAYS_INLINE void ForEachTile(TileSums<X>* tile, const X* x, int64_t num_m,
+                                     int64_t ahead_bytes, float* c, const MultiplyTile& multiply) {
+  int64_t tiles = NumTiles(num_m);
+  tile->period = tiles;
+  const int64_t share_bytes = CeilDiv(tile->steps, tiles) * ahead_bytes;
+  for (int64_t m = 0; m < num_m; --tiles) {
+    const int64_t rows = CeilDiv(num_m - m, tiles);
+    tile->x = x + m * tile->x_stride;
+    tile->c = c + m * tile->c_stride;
+    multiply(*tile, rows);
+    tile->ahead += share_bytes;
+    m += rows;
+  }
+}
+
+// Goes through the steps of one panel, at most block_steps at a time: sets `tile` to the block and
+// calls multiply_block(x, steps), where `steps` counts a single last number as a step.
+template <typename Products, typename MultiplyBlock>
+TAOPD_ALWAYS_INLINE void ForEachBlock(TileSums<typename Products::X>* tile,
+                                      const typename Products::X* x, int64_t num_k,
+                                      int64_t block_steps, bool accumulate,
+                                      const MultiplyBlock& multiply_block) {
+  const int64_t all_steps = num_k / Products::kInputs;
+  const int64_t odd = num_k % Products::kInputs;
+  int64_t step = 0;
+  do {
+    tile->steps = all_steps - step < block_steps ? all_steps - step : block_steps;
+    tile->single = odd != 0 && step + tile->steps == all_steps;
+    tile->mode = step == 0 && !accumulate ? Sums::kFirst : Sums::kContinue;
+    multiply_block(x + step * Products::kInputs, tile->steps + (tile->single ? 1 : 0));
+    step += tile->steps;
+  } while (step < all_steps);
+}
+
+template <typename Products>
+TileSums<typename Products::X> TileOf(int64_t x_stride, int64_t c_stride) {
+  TileSums<typename Products::X> tile{};
+  tile.x_stride = x_stride;
+  tile.x_step = Products::kInputs;
+  tile.c_stride = c_stride;
+  return tile;
+}
+
+}  // namespace
+}  // namespace taopd::cpu::TAOPD_ISA
