@@ -52,28 +52,28 @@ namespace taopd {
 // caller that does not have an input must refuse the objectives that need it.
 enum ObjectiveTraits : uint32_t {
   kNeedsNothing = 0,
-  kNeedsSupport = 1,         // support ids and log q on them, k >= 1
-  kNeedsTeacherTail = 2,     // log_q_tail, or the one that FillTeacherTail derives
-  kNeedsTeacherSampled = 4,  // log_q_sampled
+  kNeedsSupport = 1 << 0,         // support ids and log q on them, k >= 1
+  kNeedsTeacherTail = 1 << 1,     // log_q_tail, or the one that FillTeacherTail derives
+  kNeedsTeacherSampled = 1 << 2,  // log_q_sampled
   // log_behavior_sampled, if the batch is not from the current policy: a part of the loss estimates
   // an expectation over the student's whole distribution from y. A sampler that never draws some
   // tokens (top-p, top-k) biases the estimate, and no ratio repairs that.
-  kReadsBehavior = 8,
-  kReadsBeta = 16,  // beta
+  kReadsBehavior = 1 << 3,
+  kReadsBeta = 1 << 4,  // beta
   // The gradient is an estimate, unbiased over the draw of y. It is the derivative of a surrogate
   // with stop-gradients, not of the loss value. In k2 and k3 only rho is under a stop-gradient, so
   // their gradients are the derivatives of the loss for a fixed rho.
-  kScoreFunction = 32,
-  kNeedsFullVocabulary = 64,     // the support is the whole vocabulary: k = V
-  kNeedsTeacherEntropy = 128,    // teacher_entropy
-  kReadsEntropyThreshold = 256,  // entropy_threshold
-  kReadsRhoGuards = 512,         // max_rho, mask_rho_below, mask_rho_above
-  kNoDenseGradient = 1024,       // a is 0 for every row: the gradient has only b_j and c
-  kNeedsAdvantage = 2048,        // advantage
-  kReadsClip = 4096,             // clip_low, clip_high
+  kScoreFunction = 1 << 5,
+  kNeedsFullVocabulary = 1 << 6,    // the support is the whole vocabulary: k = V
+  kNeedsTeacherEntropy = 1 << 7,    // teacher_entropy
+  kReadsEntropyThreshold = 1 << 8,  // entropy_threshold
+  kReadsRhoGuards = 1 << 9,         // max_rho, mask_rho_below, mask_rho_above
+  kNoDenseGradient = 1 << 10,       // a is 0 for every row: the gradient has only b_j and c
+  kNeedsAdvantage = 1 << 11,        // advantage
+  kReadsClip = 1 << 12,             // clip_low, clip_high
   // The loss is defined for a y that the student did not draw (log_behavior_sampled is NaN): the
   // part of y is then left out.
-  kAllowsGivenResponses = 8192,
+  kAllowsGivenResponses = 1 << 13,
 };
 
 // X(enumerator, name in configurations, function, ObjectiveTraits, formula, summary)
