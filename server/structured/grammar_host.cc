@@ -232,7 +232,7 @@ void GrammarHost::ForgetCompiled(const CrashReport& report) {
 }
 
 void GrammarHost::EndTexts(const CrashReport& report) {
-  for (auto& [id, text] : std::map(texts_)) {
+  for (auto& [id, text] : std::map(texts_)) {  // a copy, because Fail removes the text
     text->is_open = false;
     if (!text->is_wanted) continue;
     if (report.reason != 0 && report.text == id) {
@@ -275,7 +275,7 @@ void GrammarHost::EndJob(const absl::StatusOr<int64_t>& result) {
   } else {
     grammars_.erase(job.grammar->id_);
   }
-  for (auto& [id, text] : std::map(texts_)) {
+  for (auto& [id, text] : std::map(texts_)) {  // a copy, because Fail removes the text
     if (text->grammar != job.grammar || !text->is_wanted || text->is_open) continue;
     if (result.ok()) {
       Send(*text, {});
@@ -287,7 +287,7 @@ void GrammarHost::EndJob(const absl::StatusOr<int64_t>& result) {
 }
 
 void GrammarHost::FailAll(const absl::Status& status) {
-  for (auto& [id, text] : std::map(texts_)) {
+  for (auto& [id, text] : std::map(texts_)) {  // a copy, because Fail removes the text
     text->is_open = false;
     if (text->is_wanted) Fail(text, status);
   }
