@@ -4,6 +4,7 @@
 
 #include <sys/stat.h>
 
+#include <iterator>
 #include <set>
 
 #include "tests/integration/trainer/control_client.h"
@@ -28,6 +29,7 @@ enum class Moment {
 };
 constexpr const char* kMomentNames[] = {
     "before the teacher", "anywhere", "evaluating", "saving", "scoring", "paused"};
+static_assert(std::size(kMomentNames) == static_cast<size_t>(Moment::kNumMoments));
 
 enum class Act {
   kTerminate,
@@ -54,6 +56,7 @@ constexpr const char* kActNames[] = {"SIGTERM",
                                      "teacher killed",
                                      "teacher slow",
                                      "teacher lost"};
+static_assert(std::size(kActNames) == static_cast<size_t>(Act::kNumActs));
 
 struct Case {
   int64_t number = 0;
