@@ -172,7 +172,7 @@ void ShortenToFit(const EnginePlanInput& input, EnginePlan* plan) {
   }
   if (plan->max_model_len == asked) return;
   plan->warnings.push_back(
-      Concat("without a KV pool, a sequence is computed in one step: requests ", "are limited to ",
+      Concat("without a KV pool, a sequence is computed in one step: requests are limited to ",
              plan->max_model_len, " tokens, below the ", asked, " of the model"));
 }
 

@@ -200,8 +200,8 @@ class PanelPacker {
   int64_t num_elements(int64_t panel) const { return num_rows_ * ColumnsOf(panel, job_.num); }
 
   void Pack(int64_t panel) const {
-    const int64_t column = job_.first + panel * cpu::kPanelOutputs,
-                  columns = ColumnsOf(panel, job_.num);
+    const int64_t column = job_.first + panel * cpu::kPanelOutputs;
+    const int64_t columns = ColumnsOf(panel, job_.num);
     if (IsPairs(job_.panels.scalar_type())) {
       const auto pack = job_.first_factor_of != nullptr ? job_.first_factor_of->pack_first_factor
                                                         : cpu::PackPairRows;

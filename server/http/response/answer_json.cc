@@ -309,8 +309,7 @@ const char* FinishReasonName(FinishReason reason) {
 }
 
 int64_t EstimateAnswerBytes(const GenerationRequest& request, bool echo) {
-  constexpr int64_t kBytesPerPromptEntry =
-      96;  // {"<id>":{"logprob":..,"rank":..,"decoded_token":".."}}
+  constexpr int64_t kBytesPerPromptEntry = 96;     // "<id>": logprob, rank and decoded_token
   constexpr int64_t kBytesPerLogprobsEntry = 128;  // "<token>":.., or with its bytes
   constexpr int64_t kBytesPerToken = 96;           // its share of text, tokens, offsets and ids
   constexpr int64_t kBytesPerCandidate = 28;

@@ -97,7 +97,7 @@ TEST_F(FrameGuardTest, HeaderBlocksAreBoundedInBytesAndFrames) {
                        MakeFrame(FrameType::kContinuation, 0, 1, part) +
                        MakeFrame(FrameType::kContinuation, 0, 1, part) +
                        MakeFrame(FrameType::kContinuation, kEndHeadersFlag, 1, part)));
-  EXPECT_OK(FromClient(MakeFrame(FrameType::kHeaders, 0, 3, part + "")));
+  EXPECT_OK(FromClient(MakeFrame(FrameType::kHeaders, 0, 3, part)));
   for (int i = 0; i < 3; ++i) {
     EXPECT_OK(FromClient(MakeFrame(FrameType::kContinuation, 0, 3, part)));
   }
