@@ -73,7 +73,7 @@ class TeacherApp : public std::enable_shared_from_this<TeacherApp> {
   int Run(std::ostream& out) {
     sigset_t signals = BlockSignals();
     RaiseFileDescriptorLimit();
-    absl::Status ready = state_.trusted_proxies().Set(options_.trusted_proxies);
+    absl::Status ready = state_.trusted_proxies().Add(options_.trusted_proxies);
     if (ready.ok()) ready = OpenLogs();
     if (ready.ok()) ready = listeners_.LoadSecrets();
     if (!ready.ok()) {

@@ -78,7 +78,7 @@ std::string ClientName(const std::string& address, std::string_view key_name) {
   return key_name.empty() ? SubscriberOf(address) : "key " + std::string(key_name);
 }
 
-absl::Status TrustedProxies::Set(const std::vector<std::string>& networks) {
+absl::Status TrustedProxies::Add(const std::vector<std::string>& networks) {
   for (const std::string& text : networks) {
     const size_t slash = text.find('/');
     const std::string address = text.substr(0, slash);

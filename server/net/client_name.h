@@ -28,7 +28,7 @@ class TrustedProxies {
   // `networks` are addresses ("10.0.0.7", "fd00::1") and CIDR ranges ("10.0.0.0/8", "fd00::/8").
   // Returns INVALID_ARGUMENT if one of them is neither, or has bits set after its prefix. Call it
   // before the object is shared.
-  absl::Status Set(const std::vector<std::string>& networks);
+  absl::Status Add(const std::vector<std::string>& networks);
 
   // Returns the values of all headers with this name, in the order of arrival.
   using HeaderValues = std::function<std::vector<std::string_view>(const char* name)>;

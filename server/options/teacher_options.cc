@@ -128,7 +128,7 @@ void TeacherOptions::DeclareNetwork(SettingTable& keys) {
       "repeated. Their X-Forwarded-For or Forwarded header, read from the right, names the client. "
       "Otherwise the client is the address of the connection. If the server requires keys, the "
       "client is the key.",
-      [](const std::vector<std::string>& networks) { return TrustedProxies().Set(networks); });
+      [](const std::vector<std::string>& networks) { return TrustedProxies().Add(networks); });
   keys.Add(
       "max_http_connections", &max_http_connections,
       "Maximum number of HTTP connections at once. There are fewer if file descriptors are short. "

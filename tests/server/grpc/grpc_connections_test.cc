@@ -98,7 +98,7 @@ TEST_F(GrpcConnectionsTest, TellsHowManyCallsAConnectionMayHold) {
 TEST_F(GrpcConnectionsTest, ConnectionsOfATrustedProxyAreNotCountedAsOneClients) {
   for (const bool trusted : {false, true}) {
     SCOPED_TRACE(trusted);
-    if (trusted) ASSERT_OK(state_.trusted_proxies().Set({"127.0.0.1"}));
+    if (trusted) ASSERT_OK(state_.trusted_proxies().Add({"127.0.0.1"}));
     Start({});
     std::vector<RawClient> idle;
     for (int i = 0; i < GrpcGuard::kMaxConnectionsPerClient; ++i)

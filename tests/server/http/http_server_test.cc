@@ -79,7 +79,7 @@ TEST_F(HttpServerTest, ClientOfARequestIsTheOneThatATrustedProxyNames) {
   };
   const httplib::Headers named = {{"X-Forwarded-For", "1.1.1.1, 192.0.2.7"}};
   EXPECT_EQ(client_of(named), "127.0.0.1");  // nobody is trusted
-  ASSERT_OK(state_.trusted_proxies().Set({"127.0.0.1"}));
+  ASSERT_OK(state_.trusted_proxies().Add({"127.0.0.1"}));
   EXPECT_EQ(client_of(named), "192.0.2.7");
   EXPECT_EQ(client_of({{"Forwarded", "for=192.0.2.8"}}), "192.0.2.8");
   EXPECT_EQ(client_of({}), "127.0.0.1");
@@ -220,7 +220,7 @@ TEST_F(HttpServerTest, RefusedRequestsAreLoggedWithTheirClientsAndIds) {
   const TempDir dir;
   ASSERT_OK_AND_ASSIGN(auto log, AccessLog::Open(dir.File("log")));
   metrics_.SetAccessLog(log.get());
-  ASSERT_OK(state_.trusted_proxies().Set({"127.0.0.1"}));
+  ASSERT_OK(state_.trusted_proxies().Add({"127.0.0.1"}));
   client_->Get("/x", {{"X-Request-Id", "of-head"}, {"X-Forwarded-For", "192.0.2.7"}});
   Raw("POST /generate HTTP/1.1\r\nHost: a\r\nX-Request-Id: of-body\r\n"
       "Transfer-Encoding: chunked\r\n\r\nx\r\n");

@@ -30,7 +30,7 @@ std::string Address(const TrustedProxies& proxies, const std::string& peer,
 
 TEST(TrustedProxiesTest, HopsAreReadFromTheRightAndOnlyThroughTrustedOnes) {
   TrustedProxies proxies;
-  ASSERT_TRUE(proxies.Set({"10.0.0.0/8", "fd00::/8", "192.0.2.1"}).ok());
+  ASSERT_TRUE(proxies.Add({"10.0.0.0/8", "fd00::/8", "192.0.2.1"}).ok());
   EXPECT_EQ(Address(proxies, "10.1.2.3", {"203.0.113.9"}), "203.0.113.9");
   EXPECT_EQ(Address(proxies, "::ffff:10.1.2.3", {"203.0.113.9"}), "203.0.113.9");
   // Nobody else's word is taken.
@@ -52,7 +52,7 @@ TEST(TrustedProxiesTest, HopsAreReadFromTheRightAndOnlyThroughTrustedOnes) {
 
 TEST(TrustedProxiesTest, WhatIsNoAddressEndsTheReadingAndIsCounted) {
   TrustedProxies proxies;
-  ASSERT_TRUE(proxies.Set({"10.0.0.0/8"}).ok());
+  ASSERT_TRUE(proxies.Add({"10.0.0.0/8"}).ok());
   uint64_t num_malformed = 0;
   for (const char* value : {"", "unknown", "1.1.1.1, _hidden", "300.1.1.1", "[::1", "1.1.1.1, ",
                             "10.0.0.1.example", "::1%eth0"}) {
@@ -71,10 +71,10 @@ TEST(TrustedProxiesTest, RefusesWhatIsNoNetwork) {
   for (const char* network : {"", "proxy", "10.0.0.0/33", "10.0.0.0/-1", "10.0.0.0/", "fd00::/129",
                               "10.0.0.1/8", "fd00::1/8", "10.0.0/8"}) {
     TrustedProxies proxies;
-    EXPECT_FALSE(proxies.Set({"127.0.0.1", network}).ok()) << network;
+    EXPECT_FALSE(proxies.Add({"127.0.0.1", network}).ok()) << network;
   }
   TrustedProxies proxies;
-  EXPECT_TRUE(proxies.Set({"0.0.0.0/0", "::1/128", "10.0.0.7/32"}).ok());
+  EXPECT_TRUE(proxies.Add({"0.0.0.0/0", "::1/128", "10.0.0.7/32"}).ok());
   EXPECT_EQ(Address(proxies, "8.8.8.8", {"1.1.1.1"}), "1.1.1.1");
   EXPECT_EQ(Address(proxies, "2001:db8::1", {"1.1.1.1"}), "2001:db8::1");
 }

@@ -162,7 +162,7 @@ TEST_F(VllmServiceTest, CopiesOfTheFieldsAreCounted) {
 // A client can abort its own requests and not those of another one.
 TEST_F(VllmServiceTest, AbortEndsTheClientsRequestsOfAnId) {
   Ready();
-  ASSERT_OK(state_.trusted_proxies().Set({"127.0.0.0/8", "::1"}));
+  ASSERT_OK(state_.trusted_proxies().Add({"127.0.0.0/8", "::1"}));
   for (const bool is_own : {true, false}) {
     fake_.engine->Hold(true);
     std::thread call(
