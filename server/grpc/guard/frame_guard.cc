@@ -232,7 +232,7 @@ absl::Status FrameGuard::FromServer(std::string_view bytes, absl::Time now,
     bytes.remove_prefix(step.num_bytes);
     if (step.is_header && BeginAnswer()) to_client->append(server_.header_bytes());
     to_client->append(step.payload);
-    answer_payload_.append(step.payload.substr(0, 4 - std::min<size_t>(4, answer_payload_.size())));
+    payload_start_.append(step.payload.substr(0, 4 - std::min<size_t>(4, payload_start_.size())));
     if (!step.is_end) continue;
     TAOPD_RETURN_IF_ERROR(EndAnswer(now));
     if (is_answer_header_open_) continue;
@@ -244,7 +244,7 @@ absl::Status FrameGuard::FromServer(std::string_view bytes, absl::Time now,
 
 bool FrameGuard::BeginAnswer() {
   const Frame& frame = server_.frame();
-  answer_payload_.clear();
+  payload_start_.clear();
   const auto stream = streams_.find(frame.stream);
   switch (frame.type) {
     case FrameType::kHeaders:
@@ -285,12 +285,12 @@ absl::Status FrameGuard::EndAnswer(absl::Time now) {
     return CountReset(now);
   }
   if (frame.type != FrameType::kWindowUpdate || stream == streams_.end() ||
-      answer_payload_.size() < 4) {
+      payload_start_.size() < 4) {
     return absl::OkStatus();
   }
   const bool was_held_back = stream->second.window_bytes <= 0;
   stream->second.window_bytes +=
-      BigEndian32(reinterpret_cast<const uint8_t*>(answer_payload_.data()));
+      BigEndian32(reinterpret_cast<const uint8_t*>(payload_start_.data()));
   if (was_held_back) {
     stream->second.begun_at = now;
     stream->second.num_bytes_since_begun = 0;

@@ -137,7 +137,7 @@ class FrameGuard {
 
   Http2FrameReader server_;
   bool is_answer_header_open_ = false;
-  std::string answer_payload_;                           // its first bytes
+  std::string payload_start_;                            // up to four bytes of the answer
   std::deque<PendingSettings> unacknowledged_settings_;  // in the order of sending
   int num_unread_pings_ = 0;
   std::string for_client_;
