@@ -1,4 +1,4 @@
-# Adds the tests of a GoogleTest program; ctest runs this script. Each ctest test is a process that
+# Adds the tests of a test binary; ctest runs this script. Each ctest test is a process that
 # runs up to `taopd_suites_per_test` suites in turn; its name is theirs, joined by "+".
 #
 # The including script sets taopd_program, taopd_prefix, taopd_suites_per_test, taopd_timeout (of

@@ -7,7 +7,7 @@
 #   Adds a program in bin/.
 # taopd_test(name SRCS ... [DEPS ...] LABELS ... [TORCH] [TIMEOUT seconds] [COST seconds]
 #            [SUITES_PER_TEST n])
-#   Adds a program of tests in tests-bin/.
+#   Adds a test binary in tests-bin/.
 # taopd_command_test(name COMMAND ... LABELS ... [TIMEOUT seconds] [COST seconds]
 #                    [ENVIRONMENT NAME=value ...])
 #   Adds a test that runs a command. It counts as skipped if the command ends with 77.

@@ -1,6 +1,6 @@
 # Cross-compiles for arm64 with Debian's compiler, on x86-64 (preset arm64). `deploy/setup --arm64`
 # makes the folder $TAOPD_DEPS/arm64: `root` has arm64's packages, and beside it are the arm64
-# wheels of LibTorch, Arrow and xgrammar. Test programs run under qemu-user.
+# wheels of LibTorch, Arrow and xgrammar. Test binaries run under qemu-user.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 include(${CMAKE_CURRENT_LIST_DIR}/DownloadDirectory.cmake)

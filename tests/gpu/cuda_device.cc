@@ -1,4 +1,4 @@
-// Linked into a test program, this file runs its tests on a GPU and skips them where there is none.
+// Linked into a test binary, this file runs its tests on a GPU and skips them where there is none.
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <gtest/gtest.h>
 

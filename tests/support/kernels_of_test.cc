@@ -1,4 +1,4 @@
-// Linked into a test program, this file runs all of its tests with the kernels that the environment
+// Linked into a test binary, this file runs all of its tests with the kernels that the environment
 // variable TAOPD_TEST_KERNELS names: "composed" for none of the project's own. ctest runs some
 // programs a second time that way.
 #include <gtest/gtest.h>

@@ -5,7 +5,7 @@
 
 namespace taopd::testing {
 
-// CUDA in the programs of tests/gpu (cuda_device.cc), otherwise the CPU (emulated_device.cc).
+// CUDA in the test binaries of tests/gpu (cuda_device.cc), otherwise the CPU (emulated_device.cc).
 at::Device TestDevice();
 
 }  // namespace taopd::testing

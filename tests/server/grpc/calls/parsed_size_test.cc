@@ -25,7 +25,7 @@ namespace {
 using google::protobuf::Message;
 
 constexpr int64_t kNoLimit = int64_t{1} << 40;
-// Other threads of the test program may hold some memory, and a small message has little itself.
+// Other threads of the test binary may hold some memory, and a small message has little itself.
 constexpr int64_t kSlackBytes = 8 << 10;
 // The factor by which the bound of a large message may be too high.
 constexpr int64_t kMaxRatio = 4;
