@@ -155,8 +155,7 @@ void ParallelLoop(int64_t num, int64_t grain,
   if (num_threads == 1) return body(0, num);
   const int64_t num_ranges = std::min(num_threads * kRangesPerThread, most_ranges);
   std::atomic<int64_t> next{0};
-  // On the heap, since its threads read it at any time: the emulated CUDA run-time overwrites a
-  // thread's own variables while a kernel runs on it.
+  // On the heap: the workers read it at any time, whatever happens to this thread's own variables.
   thread_local const auto team = std::make_unique<ThreadTeam>();
   team->Run(num_threads, [&] {
     for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < num_ranges;) {

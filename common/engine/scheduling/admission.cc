@@ -7,12 +7,12 @@
 namespace taopd {
 namespace {
 
-// The number of sequences that one step may skip because they wait for another one's blocks. Each
-// further one also skips the later ones of its client and kind. This limits the time of one
-// Schedule.
+// The number of sequences that one step skips singly because they wait for another one's blocks.
+// Each further one is skipped together with the later sequences of its client and kind, which
+// limits the time of one Schedule.
 constexpr int kMaxSkipped = 512;
-// The number of sequences that one step may skip because they find no room. Each also skips the
-// later ones of its client and kind.
+// A step admits no more sequences once this many have found no room. Each of them is skipped
+// together with the later sequences of its client and kind.
 constexpr int kMaxRefused = 64;
 
 }  // namespace

@@ -67,7 +67,7 @@ struct StudentRowGradient {
   double* support_gradient = nullptr;  // [k], in the work memory of FinishStudentRow
 };
 
-// The numbers of float64 that FinishStudentRow needs for each id of the support.
+// Size of the work memory of FinishStudentRow, in doubles per id of the support.
 inline constexpr int64_t kStudentRowWork = 5;
 
 // Evaluates the objective for one row. Writes metrics[kNumHeadMetrics]. work[kStudentRowWork * k]
