@@ -25,9 +25,11 @@ constexpr size_t kMaxLine = 4096;
 // Limits the connections that have not said hello, so that strangers cannot use all descriptors.
 constexpr size_t kMaxStrangers = 64;
 
+// Sends the whole line, or else shuts the connection down, so that Read reports the peer as lost:
+// half a line may have been sent, and the next line would continue it.
 void Send(int fd, const std::string& line) {
-  // If a peer stops reading until the buffer is full, its silence reveals the failure.
-  (void)!send(fd, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  const ssize_t sent = send(fd, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent != static_cast<ssize_t>(line.size())) shutdown(fd, SHUT_RDWR);
 }
 
 // The text is a single line, and not longer than a reader accepts.
@@ -90,6 +92,7 @@ RankWatch::~RankWatch() {
 }
 
 void RankWatch::Start() {
+  // If there is no descriptor left, poll ignores it, and the destructor waits for the next beat.
   wake_ = std::make_unique<FileDescriptor>(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   thread_ = std::thread([this] { Loop(); });
 }

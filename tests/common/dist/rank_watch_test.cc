@@ -94,6 +94,20 @@ TEST_F(RankWatchTest, SilenceIsAFailure) {
   EXPECT_ERROR(root_->failure(), kUnavailable, "rank 1 has sent no heartbeat for 300ms");
 }
 
+// A line that does not fit into the socket is not continued by the next one.
+TEST_F(RankWatchTest, APeerThatDoesNotReadIsLost) {
+  Open(2, absl::Minutes(10));
+  RawClient peer(root_->port());
+  EXPECT_TRUE(peer.Send("hello 1 secret\n"));
+  ASSERT_OK(root_->AwaitAll(absl::Seconds(10)));
+  int code = 0;
+  ASSERT_TRUE(PollUntil(absl::Minutes(1), [&] {
+    for (int i = 0; i < 10'000; ++i) root_->RequestStop(++code);
+    return !root_->failure().ok();
+  }));
+  EXPECT_ERROR(root_->failure(), kUnavailable, "rank 1 has died");
+}
+
 TEST_F(RankWatchTest, AStrangerThatNeverEndsItsLineIsTurnedAway) {
   Open(2, absl::Milliseconds(300));
   RawClient stranger(root_->port());
