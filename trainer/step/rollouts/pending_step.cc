@@ -101,7 +101,7 @@ StoredPart PartOf(const PendingStep& step, int64_t sequence) {
              : StoredPart::kTokens;
 }
 
-RolloutNumbers NumbersOf(const ScoredRollout& item, StoredPart part) {
+RolloutNumbers StoredNumbersOf(const ScoredRollout& item, StoredPart part) {
   RolloutNumbers numbers;
   numbers.policy_version = {item.rollout.policy_version};
   numbers.counts.resize(kNumCounts);
@@ -123,7 +123,7 @@ class RolloutWriter : public NumberListWriter {
  public:
   // Adds a part of a rollout, which must outlive Write.
   absl::Status AddRollout(int64_t sequence, const ScoredRollout& item, StoredPart part) {
-    RolloutNumbers& numbers = rollout_numbers_.emplace_back(NumbersOf(item, part));
+    RolloutNumbers& numbers = rollout_numbers_.emplace_back(StoredNumbersOf(item, part));
     return VisitRollout(SequenceName(sequence), part, &item, &numbers, *this);
   }
 
