@@ -242,28 +242,33 @@ bool IsComplete(const ScoredRollout& item, const RolloutNumbers& numbers, bool h
          scores.dense_log_probs.size() % num_rows == 0;
 }
 
-// Reads this part of a rollout. If `is_scored` is not null, the scores may be missing, and it is
-// set to whether they are there.
-absl::StatusOr<ScoredRollout> ReadRollout(NumberListReader& reader, int64_t sequence,
-                                          StoredPart part, bool* is_scored = nullptr) {
+absl::Status Incomplete(int64_t sequence) {
+  return DataLoss("stored rollouts: rollout ", sequence, " is not complete: it is damaged, or ",
+                  "another version of the program has written it");
+}
+
+struct StoredRollout {
   ScoredRollout item;
+  bool is_scored = false;
+};
+
+// Reads this part of a rollout. The scores may be missing.
+absl::StatusOr<StoredRollout> ReadRollout(NumberListReader& reader, int64_t sequence,
+                                          StoredPart part) {
+  StoredRollout stored;
+  ScoredRollout& item = stored.item;
   RolloutNumbers numbers;
   TAOPD_RETURN_IF_ERROR(VisitRollout(SequenceName(sequence), part, &item, &numbers, reader));
-  const bool has_scores =
-      is_scored != nullptr ? !numbers.weight.empty() : part == StoredPart::kScores;
-  if (is_scored != nullptr) *is_scored = has_scores;
-  if (!IsComplete(item, numbers, has_scores))
-    return DataLoss("stored rollouts: rollout ", sequence,
-                    " is not complete: it is damaged, or another version of the program has "
-                    "written it");
+  stored.is_scored = !numbers.weight.empty();
+  if (!IsComplete(item, numbers, stored.is_scored)) return Incomplete(sequence);
   if (!numbers.policy_version.empty()) item.rollout.policy_version = numbers.policy_version[0];
   TAOPD_RETURN_IF_ERROR(SetCounts(numbers.counts, sequence, &item));
   if (!numbers.reward.empty()) {
     item.reward = numbers.reward[0];
     item.advantage = numbers.reward[1];
   }
-  if (has_scores) item.scores.weight = numbers.weight[0];
-  return item;
+  if (stored.is_scored) item.scores.weight = numbers.weight[0];
+  return stored;
 }
 
 // Removes the lists that `support` does not ask for, because either all sequences of a batch must
@@ -318,8 +323,10 @@ absl::StatusOr<PendingStep> ReadPendingStep(const std::string& dir, const TrainC
   const std::string change = ChangeOfScores(config, changed);
   for (const int64_t sequence : SequencesOfStep(config, shares)) {
     const StoredPart part = PartOf(step, sequence);
-    TAOPD_ASSIGN_OR_RETURN(ScoredRollout item, ReadRollout(reader, sequence, part));
+    TAOPD_ASSIGN_OR_RETURN(StoredRollout stored, ReadRollout(reader, sequence, part));
+    ScoredRollout& item = stored.item;
     if (part == StoredPart::kScores) {
+      if (!stored.is_scored) return Incomplete(sequence);
       if (const absl::Status fits = CheckScores(item, support, change); !fits.ok()) {
         return Annotate(fits, Concat(dir,
                                      ": the step was begun with other settings, and must end "
@@ -370,19 +377,19 @@ absl::StatusOr<std::vector<StepInFlight>> ReadStepsInFlight(
     TAOPD_RETURN_IF_ERROR(reader.Open(dir + "/" + name));
     absl::Status dropped;  // the reason for the first rollout whose scores are dropped
     for (const int64_t sequence : SequencesOfStep(config, shares)) {
-      bool is_scored = false;
-      auto item = ReadRollout(reader, sequence, StoredPart::kScores, &is_scored);
-      if (!item.ok()) return Annotate(item.status(), dir + "/" + name);
-      const absl::Status fits = CheckScores(*item, support, change);
-      if (is_scored && fits.ok()) {
+      auto stored = ReadRollout(reader, sequence, StoredPart::kScores);
+      if (!stored.ok()) return Annotate(stored.status(), dir + "/" + name);
+      ScoredRollout& item = stored->item;
+      const absl::Status fits = CheckScores(item, support, change);
+      if (stored->is_scored && fits.ok()) {
         step.scored.insert(sequence);
-      } else if (is_scored) {
+      } else if (stored->is_scored) {
         dropped.Update(Annotate(fits, Concat("rollout ", sequence)));
-        item->scores = SupportScores();
-        item->reward = item->advantage = 0;
+        item.scores = SupportScores();
+        item.reward = item.advantage = 0;
       }
-      DropUnused(support, &*item);
-      step.rollouts[sequence] = std::make_shared<const ScoredRollout>(*std::move(item));
+      DropUnused(support, &item);
+      step.rollouts[sequence] = std::make_shared<const ScoredRollout>(std::move(item));
       if (step.rollouts[sequence]->rollout.policy_version != step.policy_version()) {
         return DataLoss(dir, "/", name, ": rollout ", sequence,
                         " comes from weights that differ from those of the others");
