@@ -12,7 +12,11 @@ namespace {
 constexpr std::string_view kDefaultObjective = InfoOf(Objective()).name;
 constexpr std::string_view kRewardObjective = "policy_gradient";
 
-absl::Status CheckObjective(ObjectiveConfig& config) {
+void FillInDefaults(ObjectiveConfig& config) {
+  if (config.name.empty() && config.terms.empty()) config.name = std::string(kDefaultObjective);
+}
+
+absl::Status CheckObjective(const ObjectiveConfig& config) {
   if (!config.terms.empty() && !config.name.empty()) {
     return InvalidArgument("objective.name = ", config.name,
                            " and objective.terms are both given: leave one of them empty");
@@ -32,7 +36,6 @@ absl::Status CheckObjective(ObjectiveConfig& config) {
     return InvalidArgument("objective.student_top_k = ", config.student_top_k,
                            ": is for objective.support student or union, not teacher");
   }
-  if (config.name.empty() && config.terms.empty()) config.name = std::string(kDefaultObjective);
   const ObjectiveTerms terms = config.Terms();
   if (const std::string problem = ProblemOf(terms); !problem.empty())
     return InvalidArgument("objective: ", problem);
@@ -304,15 +307,15 @@ int64_t DataConfig::NumOffPolicy() const {
 }
 
 ObjectiveTerms ObjectiveConfig::Terms() const {
-  std::vector<ObjectiveTermConfig> configs = terms;
-  if (configs.empty())
-    configs.push_back({name.empty() ? std::string(kDefaultObjective) : name, 1.0});
+  ObjectiveConfig filled = *this;
+  FillInDefaults(filled);
+  if (filled.terms.empty()) filled.terms.push_back({filled.name, 1.0});
   ObjectiveTerms combination;
-  combination.num_terms = static_cast<int32_t>(configs.size());
-  for (size_t i = 0; i < configs.size(); ++i) {
-    Objective objective = *FindObjective(configs[i].name);
+  combination.num_terms = static_cast<int32_t>(filled.terms.size());
+  for (size_t i = 0; i < filled.terms.size(); ++i) {
+    Objective objective = *FindObjective(filled.terms[i].name);
     static_cast<ObjectiveParameters&>(objective) = parameters;
-    combination.term[i] = {objective, configs[i].weight};
+    combination.term[i] = {objective, filled.terms[i].weight};
   }
   return combination;
 }
@@ -337,6 +340,7 @@ Recompute RecomputeOf(const TrainerConfig& config) {
 }
 
 absl::Status CheckTrainConfig(TrainConfig& config) {
+  FillInDefaults(config.objective);
   TAOPD_RETURN_IF_ERROR(CheckSettings(DescribeSettings(config)));
   TAOPD_RETURN_IF_ERROR(config.optimizer.Check());
   TAOPD_RETURN_IF_ERROR(CheckTeachers(config.teacher, config.teachers));
