@@ -336,7 +336,7 @@ absl::Status ValidateTeacherOptions(TeacherOptions& options) {
   }
   if (!options.ssl_ca_certs.empty() && options.ssl_certfile.empty()) {
     return InvalidArgument("ssl_ca_certs = \"", options.ssl_ca_certs,
-                           "\": needs ssl_certfile and ssl_keyfile");
+                           "\" needs ssl_certfile and ssl_keyfile");
   }
   for (const std::string& key : options.api_key) {
     if (!IsBearerKey(key)) return InvalidArgument("api_key: ", kKeyRule);

@@ -93,7 +93,7 @@ absl::Status CheckReward(const RewardConfig& reward, int64_t num_responses) {
     const std::string given =
         FirstGiven(reward, {"weight", "baseline", "scale", "clip_low", "clip_high"});
     return given.empty() ? absl::OkStatus()
-                         : InvalidArgument("reward.", given, ": needs reward.grader or reward.url");
+                         : InvalidArgument("reward.", given, " needs reward.grader or reward.url");
   }
   if (reward.scale == RewardScale::kStd && reward.baseline != RewardBaseline::kGroup) {
     return InvalidArgument("reward.scale = std: reward.baseline is ", NameOf(reward.baseline),

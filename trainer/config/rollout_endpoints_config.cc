@@ -59,7 +59,7 @@ absl::Status CheckRolloutEndpoints(const RolloutEndpointsConfig& config) {
                           "timeout_s", "outage_budget_s", "connect_timeout_s", "tls_ca_file",
                           "tls_cert_file", "api_key_env", "api_key_file"});
   if (!given.empty())
-    return InvalidArgument("rollout.", given, ": is for rollout.endpoints, which is empty");
+    return InvalidArgument("rollout.", given, " needs rollout.endpoints, which is empty");
   return absl::OkStatus();
 }
 

@@ -106,7 +106,7 @@ void OptimizerConfig::Declare(SettingTable& keys) {
 absl::Status OptimizerConfig::Check() const {
   if (min_lr_ratio == 0 || schedule != LrSchedule::kConstant) return absl::OkStatus();
   return InvalidArgument("optimizer.min_lr_ratio = ", min_lr_ratio,
-                         ": is for optimizer.schedule linear or cosine, not constant");
+                         " needs optimizer.schedule = linear or cosine, not constant");
 }
 
 void ServerAccess::DeclareAccess(SettingTable& keys) {

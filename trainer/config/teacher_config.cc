@@ -74,17 +74,17 @@ absl::Status CheckKinds(const TeacherConfig& teacher,
                              "hedge_after_s", "max_in_flight", "tls_ca_file", "tls_cert_file",
                              "api_key_env", "api_key_file", "cache_dir", "cache_gb"});
     if (!given.empty())
-      return InvalidArgument("teacher.", given, ": is for servers, and teacher.kind is ", kind);
+      return InvalidArgument("teacher.", given, " needs teacher.kind = server, not ", kind);
   }
   const bool sets_ema = teacher.ema != defaults.ema, refreshes = teacher.refresh_every > 0;
   if (HasSelfTeacher(teacher, teachers)) {
     if (sets_ema && teacher.weights != TeacherWeights::kEma) {
-      return InvalidArgument("teacher.ema = ", teacher.ema, ": is for teacher.weights ema, not ",
+      return InvalidArgument("teacher.ema = ", teacher.ema, " needs teacher.weights = ema, not ",
                              NameOf(teacher.weights));
     }
     if (refreshes && teacher.weights != TeacherWeights::kStart) {
       return InvalidArgument("teacher.refresh_every = ", teacher.refresh_every,
-                             ": is for teacher.weights start, not ", NameOf(teacher.weights));
+                             " needs teacher.weights = start, not ", NameOf(teacher.weights));
     }
     return absl::OkStatus();
   }
@@ -197,7 +197,7 @@ absl::Status CheckTeachers(const TeacherConfig& teacher,
   TAOPD_RETURN_IF_ERROR(teacher.CheckAccess("teacher"));
   TAOPD_RETURN_IF_ERROR(CheckKinds(teacher, teachers));
   if (teacher.cache_only && teacher.cache_dir.empty()) {
-    return InvalidArgument("teacher.cache_only = true: needs teacher.cache_dir");
+    return InvalidArgument("teacher.cache_only = true needs teacher.cache_dir");
   }
   if (teachers.empty()) return absl::OkStatus();
   if (teacher.endpoints != TeacherConfig().endpoints || !teacher.model.empty() ||

@@ -34,7 +34,7 @@ absl::Status CheckObjective(const ObjectiveConfig& config) {
   }
   if (config.student_top_k > 0 && config.support == SupportChoice::kTeacher) {
     return InvalidArgument("objective.student_top_k = ", config.student_top_k,
-                           ": is for objective.support student or union, not teacher");
+                           " needs objective.support = student or union, not teacher");
   }
   const ObjectiveTerms terms = config.Terms();
   if (const std::string problem = ProblemOf(terms); !problem.empty())
@@ -102,13 +102,13 @@ absl::Status CheckEvalMode(const TrainConfig& config) {
       eval.mode == EvalMode::kBeside && eval.measure == EvalMeasure::kAccuracy;
   if (!config.rollout.eval_endpoints.empty() && !generates_beside) {
     return InvalidArgument(
-        "rollout.eval_endpoints: is for eval.mode = beside with eval.measure = accuracy; other "
+        "rollout.eval_endpoints needs eval.mode = beside and eval.measure = accuracy; other "
         "evaluations are computed by the trainer");
   }
   if (eval.mode == EvalMode::kBlocking) {
     if (eval.kv_cache_gb == EvalConfig().kv_cache_gb) return absl::OkStatus();
     return InvalidArgument("eval.kv_cache_gb = ", eval.kv_cache_gb,
-                           ": is for eval.mode = beside; blocking evaluations have the pool of "
+                           " needs eval.mode = beside; blocking evaluations have the pool of "
                            "rollout.kv_cache_gb");
   }
   if (eval.measure != EvalMeasure::kKl || !FollowsStudent(config.teacher, config.teachers))
@@ -185,7 +185,7 @@ absl::Status CheckRewardTerm(const ObjectiveConfig& config, const RewardConfig& 
   }
   if (config.IsRewardAlone() && !reward.IsOn()) {
     return InvalidArgument("objective.name = ", kRewardObjective,
-                           ": needs a reward; set reward.grader or reward.url");
+                           " needs a reward; set reward.grader or reward.url");
   }
   if (reward.IsOn() && config.terms.size() == static_cast<size_t>(kMaxObjectiveTerms)) {
     return InvalidArgument("objective.terms has ", kMaxObjectiveTerms,
@@ -268,7 +268,7 @@ absl::Status CheckLossInputs(const TrainConfig& config) {
 absl::Status CheckSteps(const TrainConfig& config) {
   const std::string of_best = FirstGiven(config.trainer, {"early_stop_evaluations", "best_is"});
   if (!of_best.empty() && config.trainer.best_metric.empty())
-    return InvalidArgument("trainer.", of_best, ": needs trainer.best_metric, which is empty");
+    return InvalidArgument("trainer.", of_best, " needs trainer.best_metric, which is empty");
   if (config.rollout.cuda_graphs == CudaGraphUse::kAlways) {
     TAOPD_RETURN_IF_ERROR(
         Annotate(CheckCanCapture(config.trainer.kernels, 1), "rollout.cuda_graphs = true"));
@@ -279,7 +279,7 @@ absl::Status CheckSteps(const TrainConfig& config) {
   }
   if (!config.dist.deterministic && config.dist.shares != DistConfig().shares) {
     return InvalidArgument("dist.shares = ", config.dist.shares,
-                           ": is for dist.deterministic, which is false");
+                           " needs dist.deterministic = true");
   }
   if (config.dist.deterministic && config.dist.gradients == GradientSums::kSharded) {
     return InvalidArgument(

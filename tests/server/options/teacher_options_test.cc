@@ -150,7 +150,7 @@ TEST(TeacherOptionsTest, FlagsThatNeedOrExcludeOthersAreRefused) {
       {"--model m --port 7 --grpc-port 7", "grpc_port = 7: must differ from port"},
       {"--model m --ssl-certfile c",
        "ssl_certfile = \"c\" and ssl_keyfile = \"\": must be given together"},
-      {"--model m --ssl-ca-certs a", "ssl_ca_certs = \"a\": needs ssl_certfile and ssl_keyfile"},
+      {"--model m --ssl-ca-certs a", "ssl_ca_certs = \"a\" needs ssl_certfile and ssl_keyfile"},
       {"--model m --plan-device cpu:1GiB", "only --plan uses it"},
       {"--model m --cuda-graphs false --max-cudagraph-capture-size 64",
        "max_cudagraph_capture_size = 64: cuda_graphs is false"},

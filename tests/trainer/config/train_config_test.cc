@@ -69,7 +69,7 @@ TEST(TrainConfig, ImpossibleObjectivesAreRefused) {
   refused("{name: full, support: student}", "objective.support = student");
   refused("{support: both}", "must be one of teacher, student, union");
   refused("{student_top_k: -1}", "objective.student_top_k = -1");
-  refused("{student_top_k: 3}", "objective.student_top_k = 3: is for objective.support student");
+  refused("{student_top_k: 3}", "objective.student_top_k = 3 needs objective.support = student");
   refused("{full_kl_rows: -1}", "objective.full_kl_rows = -1");
   EXPECT_OK(Read("objective: {terms: [{name: full}, {name: sampled_token, weight: 0.1}]}"));
 }
@@ -98,17 +98,16 @@ TEST(TrainConfig, FixedSharesNeedNumbersThatNoMachineChooses) {
 }
 
 TEST(TrainConfig, SettingsThatNothingReadsAreRefused) {
-  ExpectRefused("trainer: {best_is: largest}", "trainer.best_is: needs trainer.best_metric");
+  ExpectRefused("trainer: {best_is: largest}", "trainer.best_is needs trainer.best_metric");
   ExpectRefused("optimizer: {min_lr_ratio: 0.1}",
-                "optimizer.min_lr_ratio = 0.1: is for optimizer.schedule linear or cosine");
+                "optimizer.min_lr_ratio = 0.1 needs optimizer.schedule = linear or cosine");
   EXPECT_OK(Read("optimizer: {min_lr_ratio: 0.1, schedule: cosine}"));
-  ExpectRefused("dist: {shares: 8}", "dist.shares = 8: is for dist.deterministic");
+  ExpectRefused("dist: {shares: 8}", "dist.shares = 8 needs dist.deterministic");
   for (const char* of_servers :
        {"weights_dir: d", "weight_transfer: stream", "on_update: restart", "max_in_flight: 5",
         "timeout_s: 5", "outage_budget_s: 5", "connect_timeout_s: 5", "tls_ca_file: f",
         "api_key_env: K", "api_key_file: f"}) {
-    ExpectRefused(Concat("rollout: {", of_servers, "}"),
-                  "is for rollout.endpoints, which is empty");
+    ExpectRefused(Concat("rollout: {", of_servers, "}"), "needs rollout.endpoints, which is empty");
   }
 }
 
@@ -131,8 +130,8 @@ TEST(TrainConfig, ImpossibleRewardsAreRefused) {
   };
   reward("url: 'http://a:0'", "has no port in [1, 65535]");
   reward("grader: math, url: 'http://a'", "give one of them");
-  reward("weight: 2", "reward.weight: needs reward.grader or reward.url");
-  reward("scale: none", "reward.scale: needs reward.grader or reward.url");
+  reward("weight: 2", "reward.weight needs reward.grader or reward.url");
+  reward("scale: none", "reward.scale needs reward.grader or reward.url");
   reward("grader: math, baseline: none", "reward.scale = std: reward.baseline is none");
   reward("grader: math", "rollout.n = 1 must be at least 2", "rollout: {n: 1}");
   for (const char* setting : {"timeout_s: 5", "outage_budget_s: 5", "connect_timeout_s: 5",
@@ -301,15 +300,15 @@ TEST(TrainConfig, TheStudentMayBeATeacher) {
   ExpectRefused("teacher: {weights: live}", "are for a teacher of kind self");
   ExpectRefused("teacher: {ema: 0.5}", "are for a teacher of kind self");
   ExpectRefused("teacher: {refresh_every: 1}", "are for a teacher of kind self");
-  ExpectRefused("teacher: {kind: self, ema: 0.5}", "teacher.ema = 0.5: is for teacher.weights ema");
+  ExpectRefused("teacher: {kind: self, ema: 0.5}", "teacher.ema = 0.5 needs teacher.weights = ema");
   ExpectRefused("teacher: {kind: self, weights: live, refresh_every: 3}",
-                "teacher.refresh_every = 3: is for teacher.weights start, not live");
+                "teacher.refresh_every = 3 needs teacher.weights = start, not live");
   for (const char* of_servers :
        {"endpoints: [x]", "model: m", "revision: r", "timeout_s: 5", "outage_budget_s: 5",
         "hedge_after_s: 1", "max_in_flight: 5", "tls_ca_file: f", "api_key_env: K",
         "api_key_file: f", "cache_dir: d", "cache_gb: 1"}) {
     ExpectRefused(Concat("teacher: {kind: self, ", of_servers, "}"),
-                  "is for servers, and teacher.kind is self");
+                  "needs teacher.kind = server, not self");
   }
   ExpectRefused("{teacher: {kind: self}, teachers: [{name: a, endpoints: [x]}]}",
                 "give an entry of it the kind");

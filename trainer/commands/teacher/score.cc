@@ -146,7 +146,7 @@ absl::Status CheckScores(const TrainConfig& config, const SupportOptions& suppor
     return InvalidArgument("--cache-dir or teacher.cache_dir must name a directory");
   if (support.student_top_k > 0) {
     return InvalidArgument("objective.support = ", NameOf(config.objective.support),
-                           ": needs the student's tokens, which a file does not hold");
+                           " needs the student's tokens, which a file does not hold");
   }
   if (config.data.HasSibling()) {
     return InvalidArgument(

@@ -282,7 +282,7 @@ absl::StatusOr<std::unique_ptr<RolloutWorker>> MakeGrpcRolloutWorker(
     const RolloutWorkerOptions& options) {
   if (options.transfer == WeightTransfer::kNccl) {
     return InvalidArgument(
-        "rollout.weight_transfer = nccl: is for vLLM; a taopd-teacher takes directory or stream");
+        "rollout.weight_transfer = nccl needs vLLM; a taopd-teacher takes directory or stream");
   }
   TAOPD_ASSIGN_OR_RETURN(const TlsPem pem, ReadTlsPem(options));
   return std::make_unique<GrpcRolloutWorker>(options, pem);

@@ -148,7 +148,7 @@ TEST_F(TrainerRewardTest, SettingsThatDoNotFitAreNamed) {
   refused({"reward.grader=regex", "dist.deterministic=true", "dist.shares=4"},
           "the section reward needs all responses to a prompt on one rank");
   refused({"reward.grader=regex", "teacher.endpoints=[\"grpc://127.0.0.1:1\"]"},
-          "teacher.endpoints: is for servers, and teacher.kind is none");
+          "teacher.endpoints needs teacher.kind = server, not none");
 }
 
 TEST_F(TrainerRewardTest, GivenResponsesAreTrainedOnAndResumed) {

@@ -111,7 +111,7 @@ TEST_F(TrainerSelfTeacherTest, WhatCannotBeIsRefusedBeforeTheFirstStep) {
   ExpectFails(
       Joined({"score", "--cache-dir", dir_.File("cache"), "--input", dir_.File("pairs.jsonl")},
              config),
-      64, "teacher.cache_dir: is for servers");
+      64, "teacher.cache_dir needs teacher.kind = server");
 }
 
 // The cache tells what is sent.
