@@ -128,8 +128,8 @@ std::vector<AdamW::StateSlice> AdamW::State() const {
     const auto add = [&](const char* kind, const at::Tensor& values) {
       state.push_back({kind + name, parameter.sizes().vec(), pieces_[i].offset, values});
     };
-    add("exp_avg.", states_[i].exp_avg);
-    add("exp_avg_sq.", states_[i].exp_avg_sq);
+    add(kExpAvgPrefix, states_[i].exp_avg);
+    add(kExpAvgSqPrefix, states_[i].exp_avg_sq);
     if (HasMaster(parameter)) add(kMasterPrefix, states_[i].master);
     if (keeps_average()) add(kAveragePrefix, AverageOf(pieces_[i]));
   }
@@ -140,7 +140,7 @@ std::map<std::string, std::vector<int64_t>> AdamW::SavedShapes(bool with_masters
                                                                bool with_averages) const {
   std::map<std::string, std::vector<int64_t>> shapes;
   for (const auto& [name, parameter] : gradients_.parameters()) {
-    shapes["exp_avg." + name] = shapes["exp_avg_sq." + name] = parameter.sizes().vec();
+    shapes[kExpAvgPrefix + name] = shapes[kExpAvgSqPrefix + name] = parameter.sizes().vec();
     if (with_masters && parameter.scalar_type() != at::kFloat) {
       shapes[kMasterPrefix + name] = parameter.sizes().vec();
     }

@@ -13,8 +13,10 @@
 
 namespace taopd {
 
-// A master copy and an average are named after their parameter, with these in front. A file has
-// tensors of a kind only if the optimizer that wrote it had them.
+// Tensors are named after their parameter, with these in front. A file has master copies and
+// averages only if the optimizer that wrote it had them.
+inline constexpr char kExpAvgPrefix[] = "exp_avg.";
+inline constexpr char kExpAvgSqPrefix[] = "exp_avg_sq.";
 inline constexpr char kMasterPrefix[] = "master.";
 inline constexpr char kAveragePrefix[] = "average.";
 

@@ -79,7 +79,7 @@ class GivenRollouts final : public RolloutEngine {
 std::string HashOfMoments(const AdamW& optimizer) {
   Sha256 hash;
   for (const AdamW::StateSlice& slice : optimizer.State()) {
-    if (!slice.name.starts_with("exp_avg.")) continue;
+    if (!slice.name.starts_with(kExpAvgPrefix)) continue;
     const at::Tensor values = slice.values.contiguous();
     hash.Update(std::as_bytes(std::span(values.const_data_ptr<float>(), values.numel())));
   }
