@@ -142,19 +142,14 @@ void DropTrailingText(std::string* text) {
 // character.
 const RE2& UnitPattern() {
   static constexpr std::string_view kUnits =
-      "integerpoint|feet|sue|digit|pound|meal|edge|student|children "
-      "ticket|multiple|east|degree|mph|kmph|ft|m square|"
-      " m east|sq m|deg|mile|q .|monkey|prime|ratio|profit of rs|rd|o|gm|p . "
-      "m|lb|tile|per|dm|lt|gain|ab|way|west|"
-      "a .|b .|c .|d .|e .|f .|g .|h .|t|h|no "
-      "change|men|soldier|pie|bc|excess|st|inches|noon|cent|by|gal|kmh|c|"
-      "acre|rise|a . m|th|sq|mark|l|toy|coin|sq . m|gallon|profit|minw|yr|women|am|pm|hr|cu "
-      "cm|square|are|rupee|"
-      "rounds|cubic|cc|mtr|s|ohm|number|day|hour|minute|min|second|man|woman|sec|cube|mt|sq "
-      "inch|mp|hectare|more|"
-      "unit|cu . m|cm 2|rs "
-      ".|rs|kg|g|month|km|m|cm|mm|apple|liter|loss|yard|pure|year|increase|decrease|d|less|"
-      "Surface|litre|pi sq m|s .|metre|meter|inch";
+      "integerpoint|feet|sue|digit|pound|meal|edge|student|children ticket|multiple|east|degree|"
+      "mph|kmph|ft|m square| m east|sq m|deg|mile|q .|monkey|prime|ratio|profit of rs|rd|o|gm|"
+      "p . m|lb|tile|per|dm|lt|gain|ab|way|west|a .|b .|c .|d .|e .|f .|g .|h .|t|h|no change|men|"
+      "soldier|pie|bc|excess|st|inches|noon|cent|by|gal|kmh|c|acre|rise|a . m|th|sq|mark|l|toy|"
+      "coin|sq . m|gallon|profit|minw|yr|women|am|pm|hr|cu cm|square|are|rupee|rounds|cubic|cc|"
+      "mtr|s|ohm|number|day|hour|minute|min|second|man|woman|sec|cube|mt|sq inch|mp|hectare|more|"
+      "unit|cu . m|cm 2|rs .|rs|kg|g|month|km|m|cm|mm|apple|liter|loss|yard|pure|year|increase|"
+      "decrease|d|less|Surface|litre|pi sq m|s .|metre|meter|inch";
   static const RE2 pattern(R"((\d|\}|\s)\s*(?:)" + std::string(kUnits) + R"()(?:s|es)?\s*$)",
                            Latin1());
   return pattern;
