@@ -10,12 +10,16 @@
 namespace taopd::grading::latex {
 namespace {
 
+// The rule of latex2sympy2_extended: boxes are parts of one answer if fewer characters than the
+// first number are between them, or fewer than the second and a separator.
+constexpr size_t kCloseBoxes = 10, kSeparatedBoxes = 70;
+
 bool BelongsToNextBox(std::string_view between, const std::string& content,
                       const std::string& next) {
   const size_t length = NumCharacters(between);
-  if (length < 10) return true;
+  if (length < kCloseBoxes) return true;
   static const RE2 separator(R"(\b(?:and|or)\b|,|;)", RE2::Latin1);
-  return content != next && length < 70 &&
+  return content != next && length < kSeparatedBoxes &&
          RE2::PartialMatch(re2::StringPiece(between.data(), between.size()), separator);
 }
 
