@@ -57,7 +57,7 @@ bool EndsArithmetic(std::string_view text, size_t i) {
 // "=". They return nullopt if nothing matches there. With `no_equals_after`, a match that is
 // followed by "=" is shortened until it is not.
 std::optional<Candidate> MatchPlainExpression(std::string_view text, size_t start,
-                                              bool no_equals_after) {
+                                              bool no_equals_after = false) {
   const size_t begin = SkipPrefix(text, start);
   if (begin == kNone) return std::nullopt;
   size_t i = begin;
@@ -113,7 +113,7 @@ std::vector<size_t> GroupEnds(std::string_view text, size_t start, size_t end) {
 }
 
 std::optional<Candidate> MatchPlainNumber(std::string_view text, size_t start,
-                                          bool no_equals_after) {
+                                          bool no_equals_after = false) {
   size_t begin = SkipPrefix(text, start);
   if (begin == kNone) return std::nullopt;
   begin = SkipCurrency(text, begin);
@@ -188,12 +188,12 @@ class GroupScan {
   std::vector<Candidate> Find(Group group) {
     switch (group) {
       case Group::kFinalAnswerIHope:
-        FindAfterAnchor("final answer", [&](size_t i) { return FinalAnswerIs(i, true); });
-        FindAfterAnchor("final answer", [&](size_t i) { return FinalAnswerIs(i, false); });
+        for (const bool latex : {true, false})
+          FindAfterAnchor("final answer", [&](size_t i) { return FinalAnswerIs(i, latex); });
         break;
       case Group::kFinalAnswerIs:
-        FindAfterAnchor("final answer", [&](size_t i) { return FinalAnswerJustIs(i, true); });
-        FindAfterAnchor("final answer", [&](size_t i) { return FinalAnswerJustIs(i, false); });
+        for (const bool latex : {true, false})
+          FindAfterAnchor("final answer", [&](size_t i) { return FinalAnswerJustIs(i, latex); });
         FindBoxed();
         break;
       case Group::kAnswerColon:
@@ -204,8 +204,8 @@ class GroupScan {
         break;
       case Group::kAnywhere:
         FindEverywhere([&](size_t i) { return MatchLatex(i); });
-        FindEverywhere([&](size_t i) { return MatchPlainExpression(text_, i, false); });
-        FindEverywhere([&](size_t i) { return MatchPlainNumber(text_, i, false); });
+        FindEverywhere([&](size_t i) { return MatchPlainExpression(text_, i); });
+        FindEverywhere([&](size_t i) { return MatchPlainNumber(text_, i); });
         break;
     }
     // The rightmost end comes first, then the longest match. Ties keep the order of the patterns.
@@ -254,7 +254,7 @@ class GroupScan {
     return candidate;
   }
 
-  std::optional<Candidate> MatchPlain(size_t i, bool no_equals_after) const {
+  std::optional<Candidate> MatchPlain(size_t i, bool no_equals_after = false) const {
     if (auto candidate = MatchPlainExpression(text_, i, no_equals_after)) return candidate;
     return MatchPlainNumber(text_, i, no_equals_after);
   }
@@ -271,7 +271,7 @@ class GroupScan {
   // Matches the value after "is" or "is:", possibly after spaces. A plain number includes one of
   // the spaces.
   std::optional<Candidate> MatchValue(size_t i, bool latex, bool spaces_allowed) {
-    const auto match = [&](size_t k) { return latex ? MatchLatex(k) : MatchPlain(k, false); };
+    const auto match = [&](size_t k) { return latex ? MatchLatex(k) : MatchPlain(k); };
     return spaces_allowed ? MatchAfterSpaces(i, match) : match(i);
   }
 
@@ -280,7 +280,7 @@ class GroupScan {
     if (lower_.substr(i, kAnchor.size()) != kAnchor) return std::nullopt;
     i += kAnchor.size();
     if (i < text_.size() && text_[i] == ':') ++i;
-    auto candidate = MatchValue(i, latex, true);
+    auto candidate = MatchValue(i, latex, /*spaces_allowed=*/true);
     if (!candidate) return std::nullopt;
     size_t end = candidate->end;
     if (end < text_.size() && text_[end] == '.') ++end;
@@ -322,13 +322,13 @@ class GroupScan {
       if (text_[i] == '\n') break;
     }
     for (auto at = equals.rbegin(); at != equals.rend(); ++at) {
-      const auto match = [&](size_t k) { return MatchPlain(k, true); };
+      const auto match = [&](size_t k) { return MatchPlain(k, /*no_equals_after=*/true); };
       if (auto candidate = MatchAfterSpaces(*at + 1, match)) return candidate;
     }
     // Otherwise: the first number within kMaxValueGap characters.
     i = start;
     for (int gap = 0; gap <= kMaxValueGap && i < text_.size(); ++gap, i = NextCharacter(text_, i)) {
-      if (auto candidate = MatchPlain(i, true)) return candidate;
+      if (auto candidate = MatchPlain(i, /*no_equals_after=*/true)) return candidate;
       if (text_[i] == '\n') break;
     }
     return std::nullopt;
@@ -342,7 +342,7 @@ class GroupScan {
     Candidate candidate;
     candidate.begin = begin;
     candidate.end = end + 1;
-    candidate.pieces.push_back({text_.substr(begin, end + 1 - begin), false, true});
+    candidate.pieces.push_back({.text = text_.substr(begin, end + 1 - begin), .boxed = true});
     found_.push_back(std::move(candidate));
   }
 
