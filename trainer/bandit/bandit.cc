@@ -16,7 +16,7 @@ constexpr int64_t kMaxPoints = 100'000;
 // The largest seed that every JSON reader keeps exact.
 constexpr uint64_t kMaxSeed = uint64_t{1} << 53;
 
-// PyTorch's AdamW for one parameter group.
+// PyTorch's AdamW for one parameter group; independent of taopd/layers/adamw_math.h.
 class AdamW {
  public:
   AdamW(double learning_rate, double weight_decay)
