@@ -11,7 +11,7 @@
 
 #include "taopd/base/always_inline.h"
 
-// How products of pairs of bfloat16 are computed. With neither, they are widened to float32.
+// These say how pairs of bfloat16 are multiplied. Without either, they are widened to float32.
 #if defined(__AMX_BF16__)
 #define TAOPD_PAIRS_BY_AMX
 #elif defined(__AVX512BF16__)

@@ -222,7 +222,7 @@ absl::StatusOr<std::string> TokenResponseJson(const TokenRequest& request, const
   TAOPD_RETURN_IF_ERROR(AppendPromptLogprobs(request, prompt, rows, token_texts, &out));
   if (request.npy_candidates) {
     out += ",\"prompt_token_id_logprobs\":" + NpyJson(request, rows);
-  } else if (request.scoring.num_candidates > 0 && !request.scoring.compact) {
+  } else if (ListsCandidates(request.scoring)) {
     AppendCandidateLogprobs(request, prompt, rows, &out);
   } else {
     out += ",\"prompt_token_id_logprobs\":null";

@@ -207,7 +207,7 @@ absl::Status AppendPromptLogprobs(const GenerationRequest& request, const Genera
 void AppendCandidateLogprobs(const GenerationRequest& request, const GenerationPrompt& prompt,
                              const std::optional<ScoreRows>& rows, std::string* out) {
   const PromptScoring& scoring = request.scoring;
-  if (scoring.num_candidates == 0 || scoring.compact) return;
+  if (!ListsCandidates(scoring)) return;
   *out += ",\"prompt_token_id_logprobs\":";
   const size_t num_candidates = static_cast<size_t>(scoring.num_candidates);
   const std::vector<float> values = rows ? CandidateLogProbs(scoring, *rows) : std::vector<float>();

@@ -58,8 +58,12 @@ absl::Status AppendPromptLogprobs(const GenerationRequest& request, const Genera
 // Returns the log-probs of the candidates, [rows, candidates], with -inf for padding.
 std::vector<float> CandidateLogProbs(const PromptScoring& scoring, const ScoreRows& rows);
 
-// Appends "prompt_token_id_logprobs" if the request asks for lists of candidates: for each position
-// of the prompt, null or the log-probs of the candidates.
+// Returns whether the answer lists the log-probs of candidates in JSON.
+inline bool ListsCandidates(const PromptScoring& scoring) {
+  return scoring.num_candidates > 0 && !scoring.compact;
+}
+// Appends "prompt_token_id_logprobs" if ListsCandidates: for each position of the prompt, null or
+// the log-probs of the candidates.
 void AppendCandidateLogprobs(const GenerationRequest& request, const GenerationPrompt& prompt,
                              const std::optional<ScoreRows>& rows, std::string* out);
 
